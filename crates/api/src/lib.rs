@@ -1,0 +1,30 @@
+//! The Kubernetes kinds that Portolan serves and reads, as they are on the wire.
+//!
+//! Five older systems keep their formats, and what is new lives in `portolan.dev/v1alpha1`:
+//!
+//! | capability | group | kinds |
+//! |---|---|---|
+//! | gateway | `egw.acnodal.io/v1` | EGW, Account, ServicePrefix, ServiceGroup, LoadBalancer, Endpoint, NodeConfig |
+//! | egress | `egressgateway.spidernet.io/v1beta1` | EgressGateway, EgressPolicy, EgressClusterPolicy, EgressTunnel, EgressEndpointSlice and their kin |
+//! | ipam | `network.openshift.io/v1` | NetNamespace, HostSubnet; annotations on Namespaces |
+//! | mirror | | a label and an annotation on Services, EndpointSlices |
+//! | mesh | `l7mp.io/v1` | VirtualService, Route, Target |
+//! | all | `portolan.dev/v1alpha1` | AddressClaim: one object per address at the edge |
+//!
+//! Each capability brings its kinds, one file per kind. Beside them stand the words that more than one place
+//! must spell alike: labels, annotations, finalizers, condition types and reasons.
+//!
+//! A field's documentation is what `kubectl explain` prints: what the field does, its default, and what empty
+//! means. Rules that the API server can check are CEL rules here, with messages that say the fix.
+//!
+//! This crate does not know `portolan-core`: `control` turns what is written here into checked domain types.
+#![warn(missing_docs)]
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+/// Every custom resource definition of ours, in the order in which they are applied.
+///
+/// The list is empty until the first capability brings its kinds.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    Vec::new()
+}

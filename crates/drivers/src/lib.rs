@@ -1,0 +1,4 @@
+//! The outside world behind small traits: clouds, the kernel, proxies, Envoy.
+//!
+//! Each driver has a real version and one in memory, and both pass the same contract tests. A driver is
+//! added with the capability that needs it.
