@@ -1,0 +1,693 @@
+//! The common harness of all benchmarks: two sides in one run, one verdict.
+//!
+//! A benchmark is a file `benches/NAME.rs` with `harness = false`, started by `cargo xtask bench NAME`:
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//! use portolan_testkit::bench::{Bench, Goal, Side};
+//!
+//! fn main() -> anyhow::Result<ExitCode> {
+//!     let mut bench = Bench::from_arguments("queue")?;
+//!     bench.compare(
+//!         "10,000 keys through the queue",
+//!         "key",
+//!         Goal::ratio(0.8),
+//!         Side::new("portolan", || Ok(10_000)),
+//!         Side::new("a channel per key", || Ok(10_000)),
+//!     )?;
+//!     bench.growth("keys through the queue", &[1_000, 10_000, 100_000], Goal::exponent(1.1), |size| {
+//!         std::hint::black_box(size);
+//!         Ok(())
+//!     })?;
+//!     bench.finish()
+//! }
+//! ```
+//!
+//! - **Rounds are interleaved**, ours, theirs, ours, theirs, so that a machine that slows down slows both; a
+//!   round of short work is itself such a sequence of turns. One turn each warms up and is not counted; then
+//!   [`ROUNDS`] are measured, and up to three times as many while the spread is too wide.
+//! - **CPU time is the measure**, as the scheduler counts it for every thread of the process (this one, or the
+//!   ones named by [`Side::of_processes`]); wall time stands beside it.
+//! - **The result is the median of the ratios of the rounds**, with its spread: the distance between the
+//!   quartiles, as a share of the median. A row whose spread is over [`WIDEST`] is refused, not reported.
+//! - **The exit status is the verdict**: 0 when every goal was met, 1 when one was not or a row was refused.
+//!
+//! Both sides must be pinned alike and use the same socket buffers, and a turn should work for 10 ms or more, so
+//! that looking at the clocks weighs nothing: that is the benchmark's to arrange.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, bail, ensure};
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+/// How many rounds of each side are measured at least.
+pub const ROUNDS: usize = 7;
+/// The widest spread that is reported: of ratios as a share of their median, of exponents as it is.
+pub const WIDEST: f64 = 0.15;
+
+/// How many times [`ROUNDS`] are measured at most while the spread is too wide.
+const PATIENCE: usize = 3;
+/// A round takes turns until each part of it used this much CPU time, or took this many turns.
+const FULL_ROUND: Duration = Duration::from_millis(200);
+const TURNS: usize = 16;
+/// A thread's running time is only sure to be counted when it left the processor: sleeping makes it.
+const SETTLE: Duration = Duration::from_millis(1);
+/// What threads that ended within a round may have used unseen: two ticks of the coarse clock and a little.
+const UNSEEN: u64 = 30_000_000;
+
+/// A benchmark: rows are added one by one, [`Bench::finish`] gives the verdict.
+pub struct Bench {
+    name: String,
+    json: Option<PathBuf>,
+    rows: Vec<Row>,
+    refused: Vec<String>,
+}
+
+/// One side of a comparison: a name, the work of one round, and whose CPU time counts.
+pub struct Side<'a> {
+    name: String,
+    round: Box<dyn FnMut() -> anyhow::Result<u64> + 'a>,
+    processes: Vec<u32>,
+}
+
+/// What a row must reach to be met.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Goal {
+    what: Measure,
+    at_most: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    /// Ours through theirs.
+    Ratio,
+    /// Ours alone, in the row's unit.
+    Value,
+    /// How the work grows with its size: 1 is linear.
+    Exponent,
+}
+
+/// One line of the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Row {
+    name: String,
+    unit: String,
+    ours: f64,
+    against: Option<String>,
+    other: Option<f64>,
+    ratio: Option<f64>,
+    spread: f64,
+    goal: String,
+    met: bool,
+    /// Wall time per unit, where CPU time is the measure.
+    ours_wall: Option<f64>,
+    other_wall: Option<f64>,
+}
+
+impl Row {
+    /// A figure of ours with nothing to compare it to.
+    fn alone(name: &str, unit: String, ours: f64, spread: f64, goal: Goal) -> Self {
+        Self {
+            name: name.to_owned(),
+            unit,
+            ours,
+            against: None,
+            other: None,
+            ratio: None,
+            spread,
+            goal: goal.text(),
+            met: goal.met_by(ours, None),
+            ours_wall: None,
+            other_wall: None,
+        }
+    }
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report<'a> {
+    bench: &'a str,
+    date: String,
+    machine: String,
+    rows: &'a [Row],
+}
+
+impl Bench {
+    /// Takes `[--json FILE]` from the command line, and the `--bench` that cargo adds.
+    pub fn from_arguments(name: &str) -> anyhow::Result<Self> {
+        let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+        let json = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] => None,
+            ["--json", file] => Some(PathBuf::from(file)),
+            _ => bail!("usage: cargo xtask bench {name} [--json FILE]"),
+        };
+        Ok(Self { name: name.to_owned(), json, rows: Vec::new(), refused: Vec::new() })
+    }
+
+    /// Measures CPU time per `unit` on both sides; the goal is on the ratio, or on our own value in nanoseconds.
+    pub fn compare<'a>(
+        &mut self,
+        name: &str,
+        unit: &str,
+        goal: Goal,
+        mut ours: Side<'a>,
+        mut other: Side<'a>,
+    ) -> anyhow::Result<()> {
+        ours.turn()?;
+        other.turn()?;
+        let ratio = |(ours, other): &(Cost, Cost)| ours.cpu / other.cpu;
+        let mut rounds = Vec::new();
+        while wants_more(&rounds, ratio) {
+            let [ours, other] = round([&mut ours, &mut other])?;
+            rounds.push((ours, other));
+        }
+        let ratios: Vec<f64> = rounds.iter().map(ratio).collect();
+        let each = |pick: fn(&(Cost, Cost)) -> f64| median(&rounds.iter().map(pick).collect::<Vec<_>>());
+        let (value, ratio) = (each(|(ours, _)| ours.cpu), median(&ratios));
+        let row = Row::alone(name, format!("ns of CPU per {unit}"), value, spread(&ratios), goal);
+        self.add(Row {
+            against: Some(other.name),
+            other: Some(each(|(_, other)| other.cpu)),
+            ratio: Some(ratio),
+            met: goal.met_by(value, Some(ratio)),
+            ours_wall: Some(each(|(ours, _)| ours.wall)),
+            other_wall: Some(each(|(_, other)| other.wall)),
+            ..row
+        })
+    }
+
+    /// Measures CPU time per `unit` of one side alone, in nanoseconds.
+    pub fn value(&mut self, name: &str, unit: &str, goal: Goal, mut ours: Side<'_>) -> anyhow::Result<()> {
+        ours.turn()?;
+        let mut rounds = Vec::new();
+        while wants_more(&rounds, |cost: &Cost| cost.cpu) {
+            let [ours] = round([&mut ours])?;
+            rounds.push(ours);
+        }
+        let values: Vec<f64> = rounds.iter().map(|cost| cost.cpu).collect();
+        let value = median(&values);
+        let wall = median(&rounds.iter().map(|cost| cost.wall).collect::<Vec<_>>());
+        let row = Row::alone(name, format!("ns of CPU per {unit}"), value, spread(&values), goal);
+        self.add(Row { ours_wall: Some(wall), ..row })
+    }
+
+    /// Does the same work at several sizes, and fits the exponent with which its CPU time grows.
+    pub fn growth(
+        &mut self,
+        name: &str,
+        sizes: &[u64],
+        goal: Goal,
+        mut work: impl FnMut(u64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        ensure!(sizes.len() >= 3, "growth needs three sizes or more: {name} has {}", sizes.len());
+        let mut turn = |size| Side::new(name, || work(size).map(|()| 1)).turn();
+        let mut round = || {
+            let mut spent = vec![Spent::default(); sizes.len()];
+            while unfinished(&spent) {
+                for (spent, &size) in spent.iter_mut().zip(sizes) {
+                    spent.add(turn(size)?);
+                }
+            }
+            let points: Vec<_> =
+                sizes.iter().zip(&spent).map(|(size, spent)| (float(*size), spent.cost().cpu)).collect();
+            fitted_exponent(&points).with_context(|| format!("{name}: the sizes must differ"))
+        };
+        let mut exponents = Vec::new();
+        while exponents.len() < ROUNDS || (exponents.len() < ROUNDS * PATIENCE && quartiles(&exponents) > WIDEST) {
+            exponents.push(round()?);
+        }
+        let exponent = median(&exponents);
+        let shown: Vec<String> = sizes.iter().map(u64::to_string).collect();
+        let unit = format!("exponent over {}", shown.join(", "));
+        self.add(Row::alone(name, unit, exponent, quartiles(&exponents), goal))
+    }
+
+    /// Adds a figure that was measured by other means, such as a number of requests: it has no spread.
+    pub fn count(&mut self, name: &str, unit: &str, goal: Goal, value: f64) -> anyhow::Result<()> {
+        self.add(Row::alone(name, unit.to_owned(), value, 0.0, goal))
+    }
+
+    /// Prints the table, writes the JSON if it was asked for and no row was refused, and gives the verdict.
+    pub fn finish(self) -> anyhow::Result<ExitCode> {
+        self.report(&mut std::io::stdout().lock())
+    }
+
+    fn report(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+        let Self { name, json, rows, refused } = self;
+        ensure!(!rows.is_empty() || !refused.is_empty(), "benchmark {name} measured nothing");
+        write!(out, "\n{}", table(&rows))?;
+        for refusal in &refused {
+            writeln!(out, "refused: {refusal}")?;
+        }
+        if let Some(file) = json {
+            if refused.is_empty() {
+                let report = Report { bench: &name, date: now()?, machine: machine(), rows: &rows };
+                fs::write(&file, serde_json::to_string_pretty(&report)? + "\n")
+                    .with_context(|| format!("writing {} failed", file.display()))?;
+            } else {
+                writeln!(out, "{} was not written: run again on a quiet machine", file.display())?;
+            }
+        }
+        let unmet = rows.iter().filter(|row| !row.met).count();
+        writeln!(out, "{} goals met, {unmet} not met, {} refused", rows.len() - unmet, refused.len())?;
+        Ok(if unmet == 0 && refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Judges a row and says so while the others are still to come.
+    fn add(&mut self, row: Row) -> anyhow::Result<()> {
+        let said = self.judge(row)?;
+        writeln!(std::io::stderr(), "{said}")?;
+        Ok(())
+    }
+
+    fn judge(&mut self, row: Row) -> anyhow::Result<String> {
+        ensure!(row.ours.is_finite() && row.spread.is_finite(), "{}: a round used no CPU time: give it more", row.name);
+        if row.spread > WIDEST {
+            let Row { name, spread, .. } = row;
+            let refusal = format!("{name}: spread {:.0} % is over {:.0} %", spread * 100.0, WIDEST * 100.0);
+            self.refused.push(refusal.clone());
+            return Ok(refusal);
+        }
+        let said = format!("{}: measured", row.name);
+        self.rows.push(row);
+        Ok(said)
+    }
+}
+
+impl<'a> Side<'a> {
+    /// A side whose work runs in this process; a round returns how many units it did.
+    pub fn new(name: &str, round: impl FnMut() -> anyhow::Result<u64> + 'a) -> Self {
+        Self { name: name.to_owned(), round: Box::new(round), processes: Vec::new() }
+    }
+
+    /// Counts the CPU time of these processes instead of this one's.
+    #[must_use]
+    pub fn of_processes(self, processes: Vec<u32>) -> Self {
+        Self { processes, ..self }
+    }
+
+    /// Does the work once and counts it.
+    fn turn(&mut self) -> anyhow::Result<Spent> {
+        let processes = if self.processes.is_empty() { vec![std::process::id()] } else { self.processes.clone() };
+        let before = Usage::of(&processes)?;
+        let start = Instant::now();
+        let units = (self.round)().with_context(|| format!("a round of `{}` failed", self.name))?;
+        let wall = start.elapsed();
+        let cpu = Usage::of(&processes)?.since(&before).with_context(|| format!("measuring `{}` failed", self.name))?;
+        ensure!(units > 0, "a round of `{}` did no unit of work", self.name);
+        Ok(Spent { cpu: Duration::from_nanos(cpu), wall, units, turns: 1 })
+    }
+}
+
+impl Goal {
+    /// Ours takes at most this share of what the other side takes.
+    pub const fn ratio(at_most: f64) -> Self {
+        Self { what: Measure::Ratio, at_most }
+    }
+
+    /// Ours takes at most this much, in the row's unit.
+    pub const fn value(at_most: f64) -> Self {
+        Self { what: Measure::Value, at_most }
+    }
+
+    /// The work grows with at most this power of its size.
+    pub const fn exponent(at_most: f64) -> Self {
+        Self { what: Measure::Exponent, at_most }
+    }
+
+    fn met_by(self, value: f64, ratio: Option<f64>) -> bool {
+        match self.what {
+            Measure::Ratio => ratio.is_some_and(|ratio| ratio <= self.at_most),
+            Measure::Value | Measure::Exponent => value <= self.at_most,
+        }
+    }
+
+    fn text(self) -> String {
+        let what = match self.what {
+            Measure::Ratio => "ratio",
+            Measure::Value => "ours",
+            Measure::Exponent => "exponent",
+        };
+        format!("{what} <= {}", self.at_most)
+    }
+}
+
+/// What one side did in a round so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    cpu: Duration,
+    wall: Duration,
+    units: u64,
+    turns: usize,
+}
+
+impl Spent {
+    fn add(&mut self, other: Self) {
+        self.cpu += other.cpu;
+        self.wall += other.wall;
+        self.units += other.units;
+        self.turns += other.turns;
+    }
+
+    fn cost(&self) -> Cost {
+        let per_unit = |time: Duration| time.as_secs_f64() * 1e9 / float(self.units);
+        Cost { cpu: per_unit(self.cpu), wall: per_unit(self.wall) }
+    }
+}
+
+/// What one unit of work took, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    cpu: f64,
+    wall: f64,
+}
+
+/// The CPU time of some processes so far.
+#[derive(Debug, Default)]
+struct Usage {
+    /// Nanoseconds of each living thread.
+    threads: BTreeMap<(u32, u32), u64>,
+    /// Nanoseconds of the processes whole, with the threads that ended, in steps of the coarse clock.
+    whole: u64,
+}
+
+impl Usage {
+    fn of(processes: &[u32]) -> anyhow::Result<Self> {
+        std::thread::sleep(SETTLE);
+        let mut usage = Self::default();
+        for &process in processes {
+            let folder = PathBuf::from(format!("/proc/{process}"));
+            usage.whole += coarse_nanos(&read(&folder.join("stat"))?).context("/proc/PID/stat is not as expected")?;
+            let threads = folder.join("task");
+            for entry in fs::read_dir(&threads).with_context(|| format!("process {process} is not there"))? {
+                let entry = entry?;
+                // a thread may end while we look: its time is then missing, and `since` notices
+                let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else { continue };
+                let thread = entry.file_name().to_string_lossy().parse().context("a thread's folder is its number")?;
+                let nanos = running_nanos(&text).context("/proc/PID/task/TID/schedstat is not as expected")?;
+                usage.threads.insert((process, thread), nanos);
+            }
+        }
+        Ok(usage)
+    }
+
+    /// The time used since an earlier look, in nanoseconds.
+    fn since(&self, before: &Self) -> anyhow::Result<u64> {
+        let used =
+            |(thread, now): (&(u32, u32), &u64)| now - before.threads.get(thread).copied().unwrap_or(0).min(*now);
+        let seen: u64 = self.threads.iter().map(used).sum();
+        let whole = self.whole.saturating_sub(before.whole);
+        let unseen = whole.saturating_sub(seen);
+        ensure!(
+            unseen <= UNSEEN + whole / 50,
+            "threads that ended within the round used {} ms unseen: keep them alive from round to round",
+            unseen / 1_000_000
+        );
+        Ok(seen)
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("reading {} failed", path.display()))
+}
+
+/// The first number of `schedstat`: time spent running, in nanoseconds.
+fn running_nanos(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().next()?.parse().ok()
+}
+
+/// User and system time from `stat`, which counts hundredths of a second on Linux.
+fn coarse_nanos(stat: &str) -> Option<u64> {
+    // the name in parentheses may hold anything: fields are counted from its end
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some(ticks * 10_000_000)
+}
+
+/// Lets the sides take turns until the round is full.
+fn round<const N: usize>(mut sides: [&mut Side<'_>; N]) -> anyhow::Result<[Cost; N]> {
+    let mut spent = [Spent::default(); N];
+    while unfinished(&spent) {
+        for (spent, side) in spent.iter_mut().zip(&mut sides) {
+            spent.add(side.turn()?);
+        }
+    }
+    Ok(spent.map(|spent| spent.cost()))
+}
+
+fn unfinished(spent: &[Spent]) -> bool {
+    spent.iter().any(|spent| spent.turns == 0 || (spent.cpu < FULL_ROUND && spent.turns < TURNS))
+}
+
+fn wants_more<T>(rounds: &[T], figure: impl Fn(&T) -> f64) -> bool {
+    let figures: Vec<f64> = rounds.iter().map(figure).collect();
+    figures.len() < ROUNDS || (figures.len() < ROUNDS * PATIENCE && spread(&figures) > WIDEST)
+}
+
+/// The middle value, or the mean of the two in the middle.
+fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The distance between the quartiles as a share of the median.
+fn spread(values: &[f64]) -> f64 {
+    quartiles(values) / median(values)
+}
+
+fn quartiles(values: &[f64]) -> f64 {
+    quantile(values, 0.75) - quantile(values, 0.25)
+}
+
+/// The value below which this share of the values lies, between two neighbours in proportion.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let place = share * float(last as u64);
+    let (low, high) = (index(place.floor()), index(place.ceil()));
+    sorted[low] + (sorted[high] - sorted[low]) * place.fract()
+}
+
+/// The power with which the second number grows with the first: least squares on the logarithms of both.
+fn fitted_exponent(points: &[(f64, f64)]) -> Option<f64> {
+    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+    let count = float(logs.len() as u64);
+    let mean_x = logs.iter().map(|(x, _)| x).sum::<f64>() / count;
+    let mean_y = logs.iter().map(|(_, y)| y).sum::<f64>() / count;
+    let over = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>();
+    let under = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum::<f64>();
+    let exponent = over / under;
+    exponent.is_finite().then_some(exponent)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of a round lie far below 2^53")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a place in a list: whole and not negative"
+)]
+fn index(place: f64) -> usize {
+    place as usize
+}
+
+fn table(rows: &[Row]) -> String {
+    let head = ["NAME", "OURS", "WALL", "AGAINST", "OTHER", "WALL", "UNIT", "RATIO", "SPREAD", "GOAL", "MET"];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for row in rows {
+        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
+        lines.push(vec![
+            row.name.clone(),
+            significant(row.ours),
+            number(row.ours_wall),
+            row.against.clone().unwrap_or_else(|| "-".to_owned()),
+            number(row.other),
+            number(row.other_wall),
+            row.unit.clone(),
+            number(row.ratio),
+            format!("{:.1} %", row.spread * 100.0),
+            row.goal.clone(),
+            if row.met { "yes" } else { "NO" }.to_owned(),
+        ]);
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// Three digits that matter for small numbers, none behind the point for large ones.
+fn significant(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn now() -> anyhow::Result<String> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let date = Timestamp::from_second(i64::try_from(seconds)?).ok().context("the clock is set beyond all dates")?;
+    Ok(date.to_string())
+}
+
+/// The processors and the kernel, for those who compare reports.
+fn machine() -> String {
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processors.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, model)| model);
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{count} x {model}, Linux {}", kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_or_between_the_two_in_the_middle() {
+        assert_close(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_close(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn the_spread_ignores_one_wild_round() {
+        assert_close(spread(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 50.0]), 0.0);
+        assert_close(spread(&[1.0, 2.0, 3.0, 4.0, 5.0]), 2.0 / 3.0);
+    }
+
+    #[test]
+    fn more_rounds_are_run_while_the_spread_is_wide_but_not_for_ever() {
+        let (calm, wild) = (vec![1.0; ROUNDS], [1.0, 2.0, 3.0].repeat(ROUNDS));
+        assert!(wants_more(&calm[1..], |x| *x));
+        assert!(!wants_more(&calm, |x| *x));
+        assert!(wants_more(&wild[1..], |x| *x));
+        assert!(!wants_more(&wild, |x| *x));
+    }
+
+    #[test]
+    fn the_exponent_of_a_power_is_found() {
+        for power in [0.0, 1.0, 1.5, 2.0] {
+            let points: Vec<_> =
+                [10.0_f64, 100.0, 1_000.0, 5_000.0].iter().map(|x| (*x, 7.0 * x.powf(power))).collect();
+            assert_close(fitted_exponent(&points).unwrap(), power);
+        }
+        assert_eq!(fitted_exponent(&[(10.0, 1.0), (10.0, 2.0)]), None, "one size says nothing about growth");
+    }
+
+    #[test]
+    fn a_goal_is_met_up_to_its_limit_and_not_beyond() {
+        assert!(Goal::ratio(0.5).met_by(900.0, Some(0.5)));
+        assert!(!Goal::ratio(0.5).met_by(0.1, Some(0.51)));
+        assert!(!Goal::ratio(0.5).met_by(0.1, None), "no other side, no ratio, not met");
+        assert!(Goal::value(10.0).met_by(10.0, Some(99.0)));
+        assert!(!Goal::exponent(1.1).met_by(1.2, None));
+        assert!(!Goal::value(10.0).met_by(f64::NAN, None));
+    }
+
+    #[test]
+    fn a_row_that_spreads_too_far_is_refused_and_fails_the_run() {
+        let mut bench = bench();
+        bench.judge(row(0.16, true)).unwrap();
+        assert!(bench.rows.is_empty());
+        assert_eq!(bench.refused, ["row: spread 16 % is over 15 %"]);
+        assert_eq!(bench.report(&mut Vec::new()).unwrap(), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn the_exit_status_is_the_verdict() {
+        for (met, expected) in [(true, ExitCode::SUCCESS), (false, ExitCode::FAILURE)] {
+            let mut bench = bench();
+            bench.judge(row(0.01, met)).unwrap();
+            assert_eq!(bench.report(&mut Vec::new()).unwrap(), expected);
+        }
+        assert!(bench().report(&mut Vec::new()).is_err(), "a benchmark without a row has no verdict");
+    }
+
+    #[test]
+    fn a_row_is_written_with_the_agreed_fields() {
+        let json = serde_json::to_value(row(0.01, true)).unwrap();
+        for field in ["name", "unit", "ours", "against", "other", "ratio", "spread", "goal", "met"] {
+            assert!(json.get(field).is_some(), "{field} is missing: {json}");
+        }
+    }
+
+    #[test]
+    fn the_table_lines_up() {
+        let text = table(&[row(0.01, true), row(0.02, false)]);
+        let column = text.lines().next().unwrap().find("GOAL").unwrap();
+        assert!(text.lines().skip(1).all(|line| line[column..].starts_with("ratio <= 0.5")), "{text}");
+    }
+
+    #[test]
+    fn cpu_time_is_read_from_the_scheduler() {
+        assert_eq!(running_nanos("503794147 1200 7\n"), Some(503_794_147));
+        let stat = "7 (a name) with ) in it) S 1 7 7 0 -1 4194304 100 0 0 0 12 30 0 0 20 0 1 0 99";
+        assert_eq!(coarse_nanos(stat), Some(420_000_000));
+        assert_eq!(coarse_nanos("nonsense"), None);
+    }
+
+    #[test]
+    fn work_of_threads_that_ended_within_a_round_is_noticed() {
+        let usage = |thread, whole| Usage { threads: BTreeMap::from([((1, 1), thread)]), whole };
+        assert_eq!(usage(900, 0).since(&usage(400, 0)).unwrap(), 500);
+        let error = usage(900, 500_000_000).since(&usage(400, 0)).unwrap_err();
+        assert!(error.to_string().contains("499 ms unseen"), "{error}");
+    }
+
+    #[test]
+    fn ten_times_the_work_costs_more_cpu_time() {
+        let work = |steps: u64| {
+            std::hint::black_box((0..steps).fold(0_u64, |sum, n| std::hint::black_box(sum ^ n)));
+            Ok(1)
+        };
+        let once = Side::new("once", || work(2_000_000)).turn().unwrap();
+        let more = Side::new("ten times", || work(20_000_000)).turn().unwrap();
+        assert!(more.cpu > once.cpu, "{more:?} {once:?}");
+    }
+
+    #[test]
+    fn short_work_takes_several_turns_in_a_round_and_long_work_one() {
+        let spent = |millis, turns| Spent { cpu: Duration::from_millis(millis), turns, ..Spent::default() };
+        assert!(unfinished(&[spent(0, 0)]));
+        assert!(unfinished(&[spent(900, 3), spent(20, 3)]));
+        assert!(!unfinished(&[spent(900, 1), spent(300, 1)]));
+        assert!(!unfinished(&[spent(1, TURNS)]));
+        let (mut ours, mut theirs) = (0, 0);
+        let count = |turns: &mut usize| {
+            *turns += 1;
+            Ok(1)
+        };
+        round([&mut Side::new("ours", || count(&mut ours)), &mut Side::new("theirs", || count(&mut theirs))]).unwrap();
+        assert_eq!((ours, theirs), (TURNS, TURNS));
+    }
+
+    fn assert_close(value: f64, expected: f64) {
+        assert!((value - expected).abs() < 1e-9, "{value} is not {expected}");
+    }
+
+    fn bench() -> Bench {
+        Bench { name: "test".to_owned(), json: None, rows: Vec::new(), refused: Vec::new() }
+    }
+
+    fn row(spread: f64, met: bool) -> Row {
+        let alone = Row::alone("row", "ns of CPU per thing".to_owned(), 12.0, spread, Goal::ratio(0.5));
+        Row { against: Some("theirs".to_owned()), other: Some(30.0), ratio: Some(0.4), met, ..alone }
+    }
+}

@@ -1,0 +1,176 @@
+//! A real Kubernetes control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
+//!
+//! [`ControlPlane::shared`] is the one that the tests of a binary share; a test that breaks things starts its
+//! own. Any number run side by side: each has its own folder, ports and certificates. The programs end when
+//! the value drops, and when the test process dies in whatever way.
+//!
+//! No scheduler and no kubelet run: a Pod goes where its `nodeName` says, its status is what the test writes,
+//! and it must be deleted with grace period 0. Install custom kinds early: the garbage collector takes up to
+//! half a minute to notice a kind made after its start.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Api, Client, Config, ResourceExt, api::PostParams};
+
+use self::{
+    certificates::Certificates,
+    folder::DataFolder,
+    programs::Layout,
+    ready::{PortTaken, Stage},
+};
+use crate::{Binaries, kubeconfig::kubeconfig, program::Program};
+
+mod certificates;
+mod folder;
+mod programs;
+mod ready;
+
+/// How often a start is tried again because another process took a port first.
+const ATTEMPTS: usize = 5;
+
+/// A running control plane; it ends when dropped.
+pub struct ControlPlane {
+    /// Dropped before the folder that they write to.
+    programs: Vec<Program>,
+    folder: DataFolder,
+    certificates: Certificates,
+    binaries: Binaries,
+    config: Config,
+    kubeconfig: PathBuf,
+    ready_after: Duration,
+}
+
+impl ControlPlane {
+    /// Starts a control plane and waits until it is at work. Blocks, from any thread, with or without a runtime.
+    pub fn start() -> anyhow::Result<Self> {
+        let binaries = Binaries::locate()?;
+        let mut attempt = 1;
+        loop {
+            match Self::launch(&binaries, programs::free_ports()?) {
+                Err(error) if error.is::<PortTaken>() && attempt < ATTEMPTS => attempt += 1,
+                done => return done.context("starting a Kubernetes control plane failed"),
+            }
+        }
+    }
+
+    /// The control plane that the tests of this binary share, started by whoever asks first.
+    ///
+    /// # Panics
+    /// When it does not start: there is nothing a test could do about it.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
+        let shared = SHARED.get_or_init(|| Self::start().map_err(|error| format!("{error:#}")));
+        shared.as_ref().expect("the shared control plane starts")
+    }
+
+    fn launch(binaries: &Binaries, (api_port, controller_port): (u16, u16)) -> anyhow::Result<Self> {
+        let started = Instant::now();
+        let deadline = started + ready::LIMIT;
+        let (folder, certificates) = (DataFolder::new()?, Certificates::new()?);
+        let server = format!("https://127.0.0.1:{api_port}");
+        let config = admin_config(&server, &folder, &certificates)?;
+        let admin = kubeconfig(&server, Some(&certificates.ca), Some(&certificates.admin));
+        let kubeconfig = folder.write("kubeconfig", &admin.to_string())?.into();
+
+        let layout = Layout { binaries, folder: &folder, certificates: &certificates, api_port, controller_port };
+        let mut programs = vec![layout.etcd()?, layout.api_server()?];
+        ready::wait(Stage::ApiServer, &config, &mut programs, deadline)?;
+        programs.push(layout.controller_manager()?);
+        ready::wait(Stage::ControllerManager { port: controller_port }, &config, &mut programs, deadline)?;
+
+        let (binaries, ready_after) = (binaries.clone(), started.elapsed());
+        Ok(Self { programs, folder, certificates, binaries, config, kubeconfig, ready_after })
+    }
+
+    /// How long it took from nothing to a control plane at work.
+    pub fn ready_after(&self) -> Duration {
+        self.ready_after
+    }
+
+    /// A kubeconfig file with an administrator's rights; it holds its certificates and can be copied.
+    pub fn kubeconfig_path(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A client configuration with an administrator's rights, which retries nothing by itself.
+    pub fn config(&self) -> Config {
+        self.config.clone()
+    }
+
+    /// A client with an administrator's rights; call it within a tokio runtime, and once in each.
+    pub fn client(&self) -> Client {
+        Client::try_from(self.config()).expect("the configuration worked when the control plane started")
+    }
+
+    /// kubectl with an administrator's rights.
+    pub fn kubectl(&self) -> Command {
+        let mut kubectl = Command::new(self.binaries.program("kubectl"));
+        kubectl.env("KUBECONFIG", &self.kubeconfig);
+        // kubectl remembers by address what a server serves, and the next server may get the same port.
+        kubectl.env("KUBECACHEDIR", self.folder.path().join("kubectl"));
+        kubectl
+    }
+
+    /// Makes a fresh namespace whose name begins with `prefix`, and returns the name.
+    pub async fn namespace(&self, prefix: &str) -> anyhow::Result<String> {
+        let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        let made = Api::all(self.client()).create(&PostParams::default(), &namespace).await;
+        Ok(made.context("making a namespace failed")?.name_any())
+    }
+
+    /// The CA of the API server and of its clients, PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.certificates.ca
+    }
+
+    /// The CA of the client certificate that the API server shows to webhooks, PEM.
+    pub fn webhook_client_ca_pem(&self) -> &str {
+        &self.certificates.webhook_ca
+    }
+
+    /// The folder with the logs and the data, for looking at while it runs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The process ids of etcd, kube-apiserver and kube-controller-manager.
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.programs.iter().map(Program::id).collect()
+    }
+}
+
+fn admin_config(server: &str, folder: &DataFolder, certificates: &Certificates) -> anyhow::Result<Config> {
+    let mut config = Config::new(server.parse()?);
+    config.root_cert = Some(vec![certificates.ca_der.clone()]);
+    config.auth_info.client_certificate = Some(folder.write("admin.pem", &certificates.admin.certificate)?);
+    config.auth_info.client_key = Some(folder.write("admin.key", &certificates.admin.key)?);
+    config.default_retry = false;
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_another_took_is_told_from_other_failures() {
+        let binaries = Binaries::locate().unwrap();
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let taken = other.local_addr().unwrap().port();
+        let (free, _) = programs::free_ports().unwrap();
+        for ports in [(taken, free), (free, taken)] {
+            let error = ControlPlane::launch(&binaries, ports).map(|_| ()).unwrap_err();
+            assert!(error.is::<PortTaken>(), "{error:#}");
+        }
+    }
+}

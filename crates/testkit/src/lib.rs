@@ -1,0 +1,42 @@
+//! What the tests of every other crate stand on, and nothing a user ever runs.
+//!
+//! - [`ControlPlane`]: a real etcd, kube-apiserver and kube-controller-manager on loopback, one per test
+//!   binary ([`ControlPlane::shared`]); each test takes a namespace of its own on it.
+//! - [`FaultProxy`]: the view one replica has of an API server, with faults: lost answers, conflicts, cut
+//!   watches, a frozen view, a crash at the n-th write; and a trace of all that passed.
+//! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
+//! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
+//! - [`ticket`]: two small custom kinds to try a controller runtime on.
+//! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`).
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use portolan_testkit::{ControlPlane, FaultProxy, Faults, Phase, install, ticket::Ticket};
+//!
+//! let plane = ControlPlane::shared();
+//! install::<Ticket>(plane.client()).await?;
+//! let namespace = plane.namespace("tickets").await?;
+//! let replica = FaultProxy::start(plane.client(), Faults { conflict: 0.1, seed: 7, ..Faults::default() }).await?;
+//! let killed = replica.kill_at_write(3, Phase::AfterCommit);
+//! // run a controller with `replica.client()` in `namespace`, then:
+//! killed.await?;
+//! # drop(namespace);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod bench;
+pub mod binaries;
+pub mod builders;
+pub mod control_plane;
+pub mod crd;
+pub mod faults;
+mod kubeconfig;
+pub mod program;
+pub mod ticket;
+
+pub use binaries::Binaries;
+pub use control_plane::ControlPlane;
+pub use crd::install;
+pub use faults::{Exchange, Fault, FaultProxy, Faults, Phase, WatchStep};
+pub use program::{Program, Signal};

@@ -1,0 +1,128 @@
+//! Starts programs that die with this process, however it dies.
+//!
+//! The kernel's parent-death signal does that also after `kill -9`, and for statics that never drop. It
+//! follows the *thread* that started the program, so one keeper thread that never ends starts them all: a
+//! test's own thread ends with the test.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{OnceLock, mpsc},
+};
+
+use anyhow::Context;
+use rustix::process::Pid;
+pub use rustix::process::Signal;
+
+/// How much of a log an error shows, in bytes.
+const TAIL: u64 = 3_000;
+
+/// A running program, its output in a log file; killed when dropped.
+pub struct Program {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    /// Starts `path` in `folder`, with an empty environment but for the search path.
+    pub fn start(name: &str, path: &Path, arguments: &[String], folder: &Path) -> anyhow::Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let output = File::create(&log)?;
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(path)
+            .args(arguments)
+            .current_dir(folder)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        let child = spawn_from_keeper(command).map_err(|error| {
+            let hint = if error.kind() == io::ErrorKind::NotFound { ": install util-linux, for `setpriv`" } else { "" };
+            anyhow::Error::new(error).context(format!("starting {name} failed{hint}"))
+        })?;
+        Ok(Self { name: name.to_owned(), child, log })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The process id; setpriv replaces itself by the program, so it is the program's own.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends the program a signal.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let id = Pid::from_child(&self.child);
+        rustix::process::kill_process(id, signal).with_context(|| format!("signalling {} failed", self.name))
+    }
+
+    /// Waits until the program ends by itself.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+
+    /// How the program ended, if it did.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Whether another process held a port that this program was told to listen on.
+    pub fn found_its_port_taken(&self) -> bool {
+        self.log_tail().contains("address already in use")
+    }
+
+    /// The end of the log.
+    pub fn log_tail(&self) -> String {
+        tail(&self.log).unwrap_or_else(|error| format!("(reading {} failed: {error})", self.log.display()))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Both fail only if the program has ended and was waited for, which is what they are for.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn tail(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+type Order = (Command, mpsc::SyncSender<io::Result<Child>>);
+
+fn spawn_from_keeper(command: Command) -> io::Result<Child> {
+    static KEEPER: OnceLock<Result<mpsc::SyncSender<Order>, String>> = OnceLock::new();
+    let keeper = KEEPER.get_or_init(|| start_keeper().map_err(|error| error.to_string()));
+    let keeper = keeper.as_ref().map_err(|error| io::Error::other(error.clone()))?;
+    let (reply, child) = mpsc::sync_channel(1);
+    keeper.send((command, reply)).map_err(io::Error::other)?;
+    child.recv().map_err(io::Error::other)?
+}
+
+fn start_keeper() -> anyhow::Result<mpsc::SyncSender<Order>> {
+    let (send, orders) = mpsc::sync_channel::<Order>(0);
+    std::thread::Builder::new()
+        .name("testkit-keeper".into())
+        .spawn(move || {
+            for (mut command, reply) in orders {
+                // Whoever asked waits for the reply; if it panicked meanwhile, the child goes with this process.
+                reply.send(command.spawn()).ok();
+            }
+        })
+        .context("starting the keeper thread failed")?;
+    Ok(send)
+}
