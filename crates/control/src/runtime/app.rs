@@ -1,0 +1,157 @@
+//! Joins the runtime's parts into a process: admin server, election, loops, and an orderly end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tracing::{info, warn};
+
+use super::admin::{self, Admin, State};
+use super::events::Recorder;
+use super::fence::fenced;
+use super::lease::{self, Elector, Leadership};
+use super::metrics::Metrics;
+use super::ready::Readiness;
+use super::tasks::Tasks;
+use super::turn::Loop;
+use super::watch::Watches;
+use super::write::Writer;
+
+/// How the process runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// None: this process is alone and always leads.
+    pub election: Option<lease::Options>,
+    pub admin_listen: SocketAddr,
+    /// How long loops may take to end what they are at.
+    pub drain: Duration,
+    /// Which replica this is, in events.
+    pub instance: String,
+}
+
+/// What a capability is given.
+#[derive(Clone)]
+pub struct Ctx {
+    /// Reads freely; writes only while this replica leads.
+    pub client: Client,
+    /// Writes always: for what every replica keeps, such as the certificates of its webhooks.
+    pub unfenced: Client,
+    pub leadership: Leadership,
+    pub tasks: Tasks,
+    pub readiness: Readiness,
+    pub metrics: Metrics,
+    pub state: State,
+    instance: String,
+}
+
+impl Ctx {
+    /// Watches for one loop.
+    pub fn watches(&self) -> Watches {
+        Watches::new(self.client.clone(), self.tasks.clone(), self.readiness.clone(), self.metrics.clone())
+    }
+
+    /// A writer that owns the fields of `portolan-CAPABILITY`, and reports events in that name.
+    pub fn writer(&self, capability: &str) -> Writer {
+        let manager = format!("portolan-{capability}");
+        let recorder = Recorder::new(self.client.clone(), &manager, &self.instance);
+        Writer::new(self.client.clone(), &manager, recorder, self.metrics.clone())
+    }
+
+    /// The loop of a capability.
+    pub fn turns(&self, capability: &'static str) -> Loop {
+        Loop { capability, leadership: self.leadership.clone(), metrics: self.metrics.clone(), stop: self.tasks.stop() }
+    }
+}
+
+/// Why the process could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The admin server did not start.
+    #[error(transparent)]
+    Admin(#[from] admin::Error),
+    /// The election cannot run as configured, or the lease could not be given back.
+    #[error(transparent)]
+    Lease(#[from] super::error::Error),
+    /// A part that should run for ever ended; see the log for why.
+    #[error("task `{task}` ended unexpectedly: the log says why")]
+    Broken { task: &'static str },
+}
+
+/// A running process: admin server, election and what the caller started.
+pub struct Process {
+    ctx: Ctx,
+    election: Option<lease::Options>,
+    drain: Duration,
+    admin_at: SocketAddr,
+}
+
+impl Process {
+    /// Starts the election, then what `start` starts, then the admin server, which serves the metrics of all.
+    pub fn start(client: Client, options: Options, start: impl FnOnce(&Ctx, &mut Registry)) -> Result<Self, Error> {
+        let Options { election, admin_listen, drain, instance } = options;
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let leadership = if election.is_some() { Leadership::none() } else { Leadership::always() };
+        let ctx = Ctx {
+            client: fenced(client.clone(), leadership.clone(), metrics.clone()),
+            unfenced: client,
+            leadership,
+            tasks: Tasks::new(),
+            readiness: Readiness::new(),
+            metrics,
+            state: State::default(),
+            instance,
+        };
+        if let Some(election) = &election {
+            let elector = Elector::new(&ctx.unfenced, election.clone(), ctx.leadership.clone(), ctx.metrics.clone())?;
+            ctx.tasks.spawn("lease", elector.run(ctx.tasks.stop()));
+        }
+        start(&ctx, &mut registry);
+        let (readiness, state) = (ctx.readiness.clone(), ctx.state.clone());
+        let admin_at =
+            admin::serve(admin_listen, Admin { registry: Arc::new(registry), readiness, state }, &ctx.tasks)?;
+        info!(%admin_at, "running");
+        Ok(Self { ctx, election, drain, admin_at })
+    }
+
+    /// What the capabilities were given.
+    pub fn ctx(&self) -> &Ctx {
+        &self.ctx
+    }
+
+    /// Where the admin server listens.
+    pub fn admin_at(&self) -> SocketAddr {
+        self.admin_at
+    }
+
+    /// Returns the name of the first task that broke.
+    pub async fn broken(&self) -> &'static str {
+        self.ctx.tasks.failed().await
+    }
+
+    /// Lets the loops finish what they are at, then gives the lease back.
+    pub async fn stop(self) -> Result<(), Error> {
+        let Self { ctx, election, drain, .. } = self;
+        info!(?drain, "stopping");
+        for task in ctx.tasks.clone().drain(drain).await {
+            warn!(task, "did not end in time and was cut off");
+        }
+        if let Some(election) = &election {
+            lease::release(&ctx.unfenced, election, &ctx.leadership).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a process until SIGTERM, SIGINT or a broken task, then stops it in order.
+pub async fn run(client: Client, options: Options, start: impl FnOnce(&Ctx, &mut Registry)) -> Result<(), Error> {
+    let process = Process::start(client, options, start)?;
+    let broken = tokio::select! {
+        () = admin::terminated() => None,
+        task = process.broken() => Some(task),
+    };
+    process.stop().await?;
+    broken.map_or(Ok(()), |task| Err(Error::Broken { task }))
+}

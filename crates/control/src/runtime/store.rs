@@ -1,0 +1,375 @@
+//! What the watches have shown so far, one [`Store`] per kind: synchronous, ordered, without a client.
+//!
+//! A store knows the revision up to which it is complete and the newest revision this process wrote, so it can
+//! say whether it *settled*: it shows our own last writes. Nothing is planned on a store that has not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use kube::Resource;
+use kube::api::ObjectMeta;
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+
+/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    /// The key of an object.
+    pub fn of(object: &impl Resource) -> Self {
+        Self::from(object.meta())
+    }
+}
+
+impl From<&ObjectMeta> for Key {
+    fn from(ObjectMeta { namespace, name, .. }: &ObjectMeta) -> Self {
+        Self { namespace: namespace.clone().unwrap_or_default(), name: name.clone().unwrap_or_default() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// An object that could not be read as its kind: set aside, so that the others go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undecodable {
+    pub key: Key,
+    pub uid: String,
+    pub problem: String,
+}
+
+/// What a watch hands over for one object: the object, or why it could not be read.
+pub type Decoded<K> = Result<K, Undecodable>;
+
+/// A shared view of all objects of one kind. Clones see the same objects.
+pub struct Store<K> {
+    view: Arc<RwLock<View<K>>>,
+    changed: Arc<Notify>,
+    /// Wakes the watch when it must list again.
+    pub(super) refresh: Arc<Notify>,
+}
+
+impl<K> Clone for Store<K> {
+    fn clone(&self) -> Self {
+        Self { view: self.view.clone(), changed: self.changed.clone(), refresh: self.refresh.clone() }
+    }
+}
+
+struct View<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    undecodable: BTreeMap<Key, Undecodable>,
+    changes: BTreeSet<Key>,
+    /// Everything up to this revision is shown.
+    position: u64,
+    /// The newest revision we wrote.
+    written: u64,
+    /// Uids of objects we deleted and that are still shown.
+    deleted: BTreeMap<Key, String>,
+    listed: Listed,
+}
+
+/// Whether a complete list stands behind the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    /// No list has arrived yet.
+    Never,
+    /// The view may lack a write of ours whose answer was lost: only a list begun after that tells.
+    InDoubt,
+    /// A list begun after the last doubt is under way.
+    Again,
+    /// Complete up to its position.
+    Whole,
+}
+
+/// A list that is older than what the view has already shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WentBack {
+    pub shown: u64,
+    pub listed: u64,
+}
+
+impl<K: Resource> Store<K> {
+    /// An empty store that wakes `changed` whenever what it shows or knows moves.
+    pub fn new(changed: Arc<Notify>) -> Self {
+        let view = View {
+            objects: BTreeMap::new(),
+            undecodable: BTreeMap::new(),
+            changes: BTreeSet::new(),
+            position: 0,
+            written: 0,
+            deleted: BTreeMap::new(),
+            listed: Listed::Never,
+        };
+        Self { view: Arc::new(RwLock::new(view)), changed, refresh: Arc::new(Notify::new()) }
+    }
+
+    /// One object, as last shown.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.view.read().objects.get(key).cloned()
+    }
+
+    /// All objects, as last shown. The objects are shared, not copied.
+    pub fn all(&self) -> BTreeMap<Key, Arc<K>> {
+        self.view.read().objects.clone()
+    }
+
+    /// Objects that could not be read as this kind.
+    pub fn undecodable(&self) -> Vec<Undecodable> {
+        self.view.read().undecodable.values().cloned().collect()
+    }
+
+    /// Keys that changed since the last call, for loops that plan by difference.
+    pub fn take_changes(&self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.view.write().changes)
+    }
+
+    /// True once a whole list has arrived.
+    pub fn synced(&self) -> bool {
+        self.view.read().listed != Listed::Never
+    }
+
+    /// True when the view is whole and shows every write and delete of ours.
+    pub fn settled(&self) -> bool {
+        let view = self.view.read();
+        view.listed == Listed::Whole && view.position >= view.written && view.deleted.is_empty()
+    }
+
+    /// Revision up to which the view is complete.
+    pub fn position(&self) -> u64 {
+        self.view.read().position
+    }
+
+    /// Records that we wrote `object` (as the API server answered it): the view is settled once it shows that.
+    /// Only for objects that this store's watch selects.
+    pub fn wrote(&self, object: &impl Resource) {
+        if let Some(revision) = revision(object.meta()) {
+            let mut view = self.view.write();
+            view.written = view.written.max(revision);
+        }
+    }
+
+    /// Records that we deleted the object: the view is settled once it is gone.
+    pub fn deleted(&self, key: &Key, uid: &str) {
+        let mut view = self.view.write();
+        if view.objects.get(key).is_some_and(|shown| shown.meta().uid.as_deref() == Some(uid)) {
+            view.deleted.insert(key.clone(), uid.to_owned());
+        }
+    }
+
+    /// Records that a write of ours may or may not have happened: the view is settled after a list that began later.
+    pub fn uncertain(&self) {
+        let mut view = self.view.write();
+        if view.listed != Listed::Never {
+            view.listed = Listed::InDoubt;
+            self.refresh.notify_one();
+        }
+    }
+
+    /// True when the watch should list again.
+    pub(super) fn in_doubt(&self) -> bool {
+        self.view.read().listed == Listed::InDoubt
+    }
+
+    /// Marks the beginning of a list, before its first request is sent.
+    pub(super) fn list_begins(&self) {
+        let mut view = self.view.write();
+        if view.listed == Listed::InDoubt {
+            view.listed = Listed::Again;
+        }
+    }
+
+    /// Replaces everything by a whole list taken at `listed`.
+    pub(super) fn reset(&self, list: Vec<Decoded<K>>, listed: u64) -> Result<(), WentBack> {
+        let mut view = self.view.write();
+        if listed < view.position {
+            return Err(WentBack { shown: view.position, listed });
+        }
+        let before = std::mem::take(&mut view.objects);
+        view.undecodable.clear();
+        for decoded in list {
+            match decoded {
+                Ok(object) => {
+                    view.objects.insert(Key::of(&object), Arc::new(object));
+                }
+                Err(bad) => {
+                    view.undecodable.insert(bad.key.clone(), bad);
+                }
+            }
+        }
+        let View { objects, changes, deleted, .. } = &mut *view;
+        changes.extend(differing(&before, objects));
+        deleted.retain(|key, uid| objects.get(key).is_some_and(|shown| shown.meta().uid.as_ref() == Some(uid)));
+        view.position = listed;
+        if view.listed != Listed::InDoubt {
+            view.listed = Listed::Whole;
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Takes one added or modified object.
+    pub(super) fn apply(&self, decoded: Decoded<K>, revision: u64) {
+        let mut view = self.view.write();
+        let key = match decoded {
+            Ok(object) => {
+                let key = Key::of(&object);
+                if view.deleted.get(&key) != object.meta().uid.as_ref() {
+                    view.deleted.remove(&key);
+                }
+                view.undecodable.remove(&key);
+                view.objects.insert(key.clone(), Arc::new(object));
+                key
+            }
+            Err(bad) => {
+                // The last good version would no longer be true.
+                view.objects.remove(&bad.key);
+                view.deleted.remove(&bad.key);
+                let key = bad.key.clone();
+                view.undecodable.insert(key.clone(), bad);
+                key
+            }
+        };
+        view.changes.insert(key);
+        view.position = view.position.max(revision);
+        self.changed.notify_one();
+    }
+
+    /// Takes one deletion.
+    pub(super) fn delete(&self, key: Key, revision: u64) {
+        let mut view = self.view.write();
+        view.objects.remove(&key);
+        view.undecodable.remove(&key);
+        view.deleted.remove(&key);
+        view.changes.insert(key);
+        view.position = view.position.max(revision);
+        self.changed.notify_one();
+    }
+
+    /// Takes word that nothing happened up to `revision`.
+    pub(super) fn bookmark(&self, revision: u64) {
+        let mut view = self.view.write();
+        view.position = view.position.max(revision);
+        self.changed.notify_one();
+    }
+}
+
+/// The resource version as a number. The API machinery defines it as a decimal that grows with each write.
+pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_deref()?.parse().ok()
+}
+
+fn differing<K: Resource>(before: &BTreeMap<Key, Arc<K>>, after: &BTreeMap<Key, Arc<K>>) -> Vec<Key> {
+    let gone = before.keys().filter(|key| !after.contains_key(*key));
+    let come = after.iter().filter(|(key, object)| {
+        before.get(*key).is_none_or(|earlier| earlier.meta().resource_version != object.meta().resource_version)
+    });
+    gone.chain(come.map(|(key, _)| key)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    fn object(name: &str, uid: &str, revision: u64) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(name.into());
+        object.metadata.namespace = Some("ns".into());
+        object.metadata.uid = Some(uid.into());
+        object.metadata.resource_version = Some(revision.to_string());
+        object
+    }
+
+    fn key(name: &str) -> Key {
+        Key { namespace: "ns".into(), name: name.into() }
+    }
+
+    fn listed(objects: Vec<ConfigMap>, revision: u64) -> Store<ConfigMap> {
+        let store = Store::new(Arc::new(Notify::new()));
+        store.list_begins();
+        store.reset(objects.into_iter().map(Ok).collect(), revision).unwrap();
+        store
+    }
+
+    #[test]
+    fn a_store_settles_when_it_shows_our_write() {
+        let store = listed(vec![object("a", "1", 5)], 10);
+        assert!(store.settled());
+        store.wrote(&object("a", "1", 12));
+        assert!(!store.settled());
+        store.apply(Ok(object("b", "2", 11)), 11);
+        assert!(!store.settled(), "an earlier event of another object is not enough");
+        store.apply(Ok(object("a", "1", 12)), 12);
+        assert!(store.settled());
+    }
+
+    #[test]
+    fn a_write_that_someone_else_replaced_settles_too() {
+        let store = listed(vec![], 10);
+        store.wrote(&object("a", "1", 12));
+        store.delete(key("a"), 14);
+        assert!(store.settled());
+    }
+
+    #[test]
+    fn a_deleted_object_is_waited_for_until_it_is_gone_or_another() {
+        let store = listed(vec![object("a", "1", 5), object("b", "2", 6)], 10);
+        store.deleted(&key("a"), "1");
+        store.deleted(&key("b"), "2");
+        store.deleted(&key("c"), "3");
+        assert!(!store.settled());
+        store.delete(key("a"), 11);
+        assert!(!store.settled());
+        store.apply(Ok(object("b", "9", 13)), 13);
+        assert!(store.settled());
+    }
+
+    #[test]
+    fn after_a_lost_answer_only_a_list_begun_later_settles() {
+        let store = listed(vec![], 10);
+        store.list_begins();
+        store.uncertain();
+        store.reset(vec![], 20).unwrap();
+        assert!(!store.settled(), "that list had begun before the doubt");
+        assert!(store.in_doubt());
+        store.list_begins();
+        store.reset(vec![], 21).unwrap();
+        assert!(store.settled());
+    }
+
+    #[test]
+    fn a_list_older_than_what_was_shown_is_refused() {
+        let store = listed(vec![object("a", "1", 5)], 10);
+        assert_eq!(store.reset(vec![], 9), Err(WentBack { shown: 10, listed: 9 }));
+        assert!(store.get(&key("a")).is_some());
+    }
+
+    #[test]
+    fn an_undecodable_object_steps_aside_and_comes_back() {
+        let store = listed(vec![object("a", "1", 5), object("b", "2", 6)], 10);
+        let bad = Undecodable { key: key("a"), uid: "1".into(), problem: "spec: not a map".into() };
+        store.apply(Err(bad.clone()), 11);
+        assert_eq!((store.get(&key("a")), store.undecodable()), (None, vec![bad]));
+        assert!(store.get(&key("b")).is_some());
+        store.apply(Ok(object("a", "1", 12)), 12);
+        assert!(store.get(&key("a")).is_some() && store.undecodable().is_empty());
+    }
+
+    #[test]
+    fn changes_name_exactly_what_differs_after_a_relist() {
+        let store = listed(vec![object("same", "1", 5), object("changed", "2", 6), object("gone", "3", 7)], 10);
+        store.take_changes();
+        store
+            .reset(vec![Ok(object("same", "1", 5)), Ok(object("changed", "2", 12)), Ok(object("new", "4", 13))], 20)
+            .unwrap();
+        assert_eq!(store.take_changes(), BTreeSet::from([key("changed"), key("gone"), key("new")]));
+    }
+}

@@ -1,0 +1,227 @@
+//! Writes that send nothing when nothing differs, and tell the store what to wait for.
+
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::object::HasStatus;
+use kube::{Client, ResourceExt};
+use serde::Serialize;
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::conditions;
+use super::endpoint::{Endpoint, Part};
+use super::error::{Error, outcome_unknown};
+use super::events::Recorder;
+use super::metrics::{KindLabel, Metrics, WriteLabel};
+use super::store::{Key, Store};
+use super::watch::Kind;
+
+/// Annotation with a hash of what was applied last: tells a field that is no longer wanted from one that never was.
+pub const APPLIED: &str = "portolan.dev/applied";
+
+/// What a write came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrote {
+    /// Something differed and was sent.
+    Changed,
+    /// Nothing differed, so nothing was sent.
+    Unchanged,
+}
+
+/// Writes objects in the name of one field manager.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    manager: String,
+    recorder: Recorder,
+    metrics: Metrics,
+}
+
+impl Writer {
+    /// `client` should be fenced (see [`fence`](super::fence)); `manager` owns the fields that are applied.
+    pub fn new(client: Client, manager: &str, recorder: Recorder, metrics: Metrics) -> Self {
+        Self { client, manager: manager.to_owned(), recorder, metrics }
+    }
+
+    /// Brings an object to what is wanted by server-side apply: fields left out of `want` are not ours.
+    pub async fn apply<K: Kind + Serialize>(&self, store: &Store<K>, want: &K) -> Result<Wrote, Error> {
+        let key = Key::of(want);
+        let mut body = body(want);
+        let hash = format!("{:016x}", xxh3_64(body.to_string().as_bytes()));
+        body["metadata"]["annotations"][APPLIED] = Value::String(hash);
+        if let Some(seen) = store.get(&key)
+            && seen.meta().deletion_timestamp.is_none()
+            && covers(&wire(&*seen), &body)
+        {
+            return Ok(self.unchanged::<K>());
+        }
+        let patching = Endpoint::<K>::of(&self.client, &key);
+        let params = PatchParams::apply(&self.manager).force();
+        let answer = patching.patch(Part::Object, &key.name, &params, &Patch::Apply(body)).await;
+        self.settle(store, "apply", &key, answer)
+    }
+
+    /// Writes the status if it differs, then tells the conditions that moved as events. Transition times are filled in
+    /// here. The resource version of `seen` is the lock: a conflict means that the object changed and must be looked
+    /// at again.
+    pub async fn status<K>(&self, store: &Store<K>, seen: &K, want: &K::Status) -> Result<Wrote, Error>
+    where
+        K: Kind + HasStatus,
+        K::Status: Serialize,
+    {
+        let before = seen.status().map(wire).unwrap_or_default();
+        let mut status = wire(want);
+        let seen_conditions = conditions::of_status(&before);
+        let mut want_conditions = conditions::of_status(&status);
+        conditions::stamp(&seen_conditions, &mut want_conditions, jiff::Timestamp::now());
+        if !want_conditions.is_empty() {
+            status["conditions"] = wire(&want_conditions);
+        }
+        if before == status {
+            return Ok(self.unchanged::<K>());
+        }
+        let key = Key::of(seen);
+        let body = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "metadata": { "name": key.name, "resourceVersion": seen.resource_version(), "uid": seen.uid() },
+            "status": status,
+        });
+        let patching = Endpoint::<K>::of(&self.client, &key);
+        let params = PatchParams::apply(&self.manager).force();
+        let answer = patching.patch(Part::Status, &key.name, &params, &Patch::Apply(body)).await;
+        let wrote = self.settle(store, "status", &key, answer)?;
+        self.recorder.tell(seen, &seen_conditions, &want_conditions).await;
+        Ok(wrote)
+    }
+
+    /// Creates an object that must not exist yet: the name is the lock.
+    pub async fn create<K: Kind + Serialize>(&self, store: &Store<K>, want: &K) -> Result<Wrote, Error> {
+        let key = Key::of(want);
+        let answer = Endpoint::<K>::of(&self.client, &key).create(want).await;
+        self.settle(store, "create", &key, answer)
+    }
+
+    /// Replaces an object as read and changed; the resource version in it is the lock.
+    pub async fn replace<K: Kind + Serialize>(&self, store: &Store<K>, part: Part, want: &K) -> Result<Wrote, Error> {
+        let key = Key::of(want);
+        let answer = Endpoint::<K>::of(&self.client, &key).replace(part, &key.name, want).await;
+        self.settle(store, "replace", &key, answer)
+    }
+
+    /// Deletes exactly the object that was seen, not a namesake. Gone already is fine.
+    pub async fn delete<K: Kind>(&self, store: &Store<K>, seen: &K) -> Result<Wrote, Error> {
+        let key = Key::of(seen);
+        let uid = seen.uid();
+        let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::background() };
+        let answer = Endpoint::<K>::of(&self.client, &key).delete(&key.name, &params).await;
+        match answer {
+            Ok(Some(kept)) if kept.meta().deletion_timestamp.is_some() => self.settle(store, "delete", &key, Ok(kept)),
+            Ok(_) => {
+                self.count::<K>("delete", "ok");
+                store.deleted(&key, uid.as_deref().unwrap_or_default());
+                Ok(Wrote::Changed)
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                store.deleted(&key, uid.as_deref().unwrap_or_default());
+                Ok(self.unchanged::<K>())
+            }
+            Err(cause) => self.settle(store, "delete", &key, Err(cause)),
+        }
+    }
+
+    /// Every answer ends here: it is counted, and the store learns what to wait for.
+    fn settle<K: Kind>(
+        &self,
+        store: &Store<K>,
+        verb: &'static str,
+        key: &Key,
+        answer: Result<K, kube::Error>,
+    ) -> Result<Wrote, Error> {
+        match answer {
+            Ok(written) => {
+                self.count::<K>(verb, "ok");
+                store.wrote(&written);
+                Ok(Wrote::Changed)
+            }
+            Err(cause) => {
+                if outcome_unknown(&cause) {
+                    store.uncertain();
+                }
+                let error = Error::from_request(format!("{verb} {} {key}", K::kind(&())), cause);
+                self.count::<K>(verb, error.reason());
+                Err(error)
+            }
+        }
+    }
+
+    fn unchanged<K: Kind>(&self) -> Wrote {
+        self.metrics.unchanged.get_or_create(&KindLabel { kind: K::kind(&()).into_owned() }).inc();
+        Wrote::Unchanged
+    }
+
+    fn count<K: Kind>(&self, verb: &'static str, outcome: &'static str) {
+        let label = WriteLabel { kind: K::kind(&()).into_owned(), verb, outcome };
+        self.metrics.writes.get_or_create(&label).inc();
+    }
+}
+
+/// As it goes over the wire.
+fn wire(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).expect("Kubernetes types have string keys, so they are JSON")
+}
+
+/// What is sent for an object: its kind spelled out, nothing that only the API server writes.
+fn body<K: Kind + Serialize>(want: &K) -> Value {
+    let mut body = wire(want);
+    body["apiVersion"] = K::api_version(&()).into();
+    body["kind"] = K::kind(&()).into();
+    if let Some(object) = body.as_object_mut() {
+        object.remove("status");
+    }
+    body
+}
+
+/// True when everything in `want` is in `seen`, which may hold more (defaults, fields of others).
+fn covers(seen: &Value, want: &Value) -> bool {
+    match (seen, want) {
+        (Value::Object(seen), Value::Object(want)) => want.iter().all(|(name, want)| match seen.get(name) {
+            Some(seen) => covers(seen, want),
+            // k8s-openapi leaves empty things out when it writes an object.
+            None => is_empty(want),
+        }),
+        (Value::Array(seen), Value::Array(want)) => {
+            seen.len() == want.len() && seen.iter().zip(want).all(|(seen, want)| covers(seen, want))
+        }
+        (seen, want) => seen == want,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_seen_covers_what_is_wanted_despite_defaults_and_the_fields_of_others() {
+        let want = json!({ "spec": { "ports": [{ "port": 80 }], "selector": {} } });
+        let seen =
+            json!({ "spec": { "ports": [{ "port": 80, "protocol": "TCP" }], "type": "ClusterIP" }, "status": {} });
+        assert!(covers(&seen, &want));
+        for differing in [
+            json!({ "spec": { "ports": [{ "port": 81, "protocol": "TCP" }] } }),
+            json!({ "spec": { "ports": [{ "port": 80 }, { "port": 81 }] } }),
+            json!({ "spec": {} }),
+        ] {
+            assert!(!covers(&differing, &want), "{differing}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What these tests share: a namespace with an office, tickets in it, and replicas of the tickets capability.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use portolan_control::runtime::app::{Options, Process};
+use portolan_control::runtime::lease;
+use portolan_control::runtime::metrics::TurnLabel;
+use portolan_testkit::ticket::{Office, OfficeSpec, Ticket, TicketSpec};
+use portolan_testkit::{ControlPlane, FaultProxy, Faults, install};
+
+use crate::tickets;
+
+/// Long for a loaded machine; nothing here waits for it unless something is broken.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A namespace of its own on the shared control plane.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+}
+
+impl World {
+    /// A namespace with an office that gives out numbers up to `last`.
+    pub(crate) async fn new(prefix: &str, last: u64) -> anyhow::Result<Self> {
+        let plane = ControlPlane::shared();
+        let client = plane.client();
+        install::<Ticket>(client.clone()).await?;
+        install::<Office>(client.clone()).await?;
+        let namespace = plane.namespace(prefix).await?;
+        let world = Self { client, namespace };
+        world.offices().create(&PostParams::default(), &Office::new("office", OfficeSpec { last })).await?;
+        Ok(world)
+    }
+
+    pub(crate) fn tickets(&self) -> Api<Ticket> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) fn offices(&self) -> Api<Office> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) async fn add_ticket(&self, name: &str) -> anyhow::Result<()> {
+        self.tickets().create(&PostParams::default(), &ticket(name, None)).await?;
+        Ok(())
+    }
+
+    /// Waits until every ticket holds the number that the office recorded for it, and checks that none is held twice.
+    pub(crate) async fn converged(&self, tickets: usize) -> anyhow::Result<()> {
+        eventually("every ticket holds a number", async || {
+            let office = self.offices().get("office").await?;
+            let taken = office.status.map(|status| status.taken).unwrap_or_default();
+            let mut numbers: Vec<u64> = taken.values().copied().collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            anyhow::ensure!(numbers.len() == taken.len(), "a number is held twice: {taken:?}");
+            let seen = self.tickets().list(&ListParams::default()).await?;
+            let agreed = seen.items.iter().all(|ticket| {
+                let number = ticket.status.as_ref().and_then(|status| status.number);
+                number.is_some() && number == taken.get(ticket.metadata.name.as_deref().unwrap_or_default()).copied()
+            });
+            Ok(agreed && seen.items.len() == tickets && taken.len() == tickets)
+        })
+        .await
+    }
+}
+
+pub(crate) fn ticket(name: &str, desk: Option<&str>) -> Ticket {
+    let spec = TicketSpec { text: format!("for {name}"), desk: desk.map(Into::into) };
+    Ticket { metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() }, spec, status: None }
+}
+
+/// The tickets capability in this process, seeing the API server through a fault proxy.
+pub(crate) struct Replica {
+    pub(crate) process: Process,
+}
+
+impl Replica {
+    /// Starts one that leads without an election.
+    pub(crate) fn start(proxy: &FaultProxy, world: &World) -> anyhow::Result<Self> {
+        Self::start_with(proxy, world, None)
+    }
+
+    pub(crate) fn start_with(
+        proxy: &FaultProxy,
+        world: &World,
+        election: Option<lease::Options>,
+    ) -> anyhow::Result<Self> {
+        let options = Options {
+            election,
+            admin_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            drain: Duration::from_secs(10),
+            instance: "test".into(),
+        };
+        let namespace = world.namespace.clone();
+        let process = Process::start(proxy.client(), options, |ctx, _| tickets::start(ctx, namespace))?;
+        Ok(Self { process })
+    }
+
+    /// Turns that went well so far.
+    pub(crate) fn turns(&self) -> u64 {
+        let label = TurnLabel { capability: "tickets", outcome: "ok" };
+        self.process.ctx().metrics.turns.get_or_create(&label).get()
+    }
+}
+
+pub(crate) async fn proxy(world: &World, faults: Faults) -> anyhow::Result<FaultProxy> {
+    FaultProxy::start(world.client.clone(), faults).await
+}
+
+/// Waits until a check holds; an error of the check ends the wait at once.
+pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let waiting = async {
+        while !check().await? {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    match tokio::time::timeout(PATIENCE, waiting).await {
+        Ok(ended) => ended,
+        Err(_) => anyhow::bail!("waited {PATIENCE:?} in vain until {what}"),
+    }
+}

@@ -1,0 +1,132 @@
+//! A converged world is left alone, and one bad object stops nothing else.
+
+use std::process::Output;
+
+use anyhow::Context as _;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use portolan_testkit::{ControlPlane, Faults};
+use serde_json::json;
+
+use crate::harness::{Replica, World, eventually, proxy, ticket};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_converged_world_resynced_ten_times_is_not_written_to() -> anyhow::Result<()> {
+    let world = World::new("steady", 100).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    for index in 0..20 {
+        world.add_ticket(&format!("t{index}")).await?;
+    }
+    let replica = Replica::start(&proxy, &world)?;
+    world.converged(20).await?;
+    replica.process.stop().await?;
+    let written = proxy.writes_but_leases().len();
+    assert!(written >= 41, "an office, 20 receipts and 20 statuses were written: {written}");
+
+    for round in 0..10 {
+        let replica = Replica::start(&proxy, &world)?;
+        let lists = || proxy.trace().iter().filter(|exchange| exchange.is_list()).count();
+        eventually("the world was planned once more", async || Ok(replica.turns() > 0)).await?;
+        // And once more after every watch was cut and every kind listed anew.
+        let (turns, listed) = (replica.turns(), lists());
+        proxy.script_watch("tickets", vec![portolan_testkit::WatchStep::ExpireInStream]);
+        eventually("the tickets were listed anew", async || Ok(lists() > listed && replica.turns() > turns)).await?;
+        replica.process.stop().await?;
+        assert_eq!(proxy.writes_but_leases().len(), written, "round {round} wrote");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_plan_is_made_on_a_view_older_than_our_own_last_write() -> anyhow::Result<()> {
+    let world = World::new("stale", 100).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    world.add_ticket("one").await?;
+    let replica = Replica::start(&proxy, &world)?;
+    world.converged(1).await?;
+    eventually("the replica rests", async || Ok(replica.turns() >= 2)).await?;
+
+    // From here on its writes go through, but it is not shown them.
+    proxy.hold_watch_events(true);
+    let (turns, written) = (replica.turns(), proxy.writes_but_leases().len());
+    world.add_ticket("two").await?;
+    proxy.cut_watches();
+    assert_eq!((replica.turns(), proxy.writes_but_leases().len()), (turns, written), "it has not seen the ticket");
+
+    proxy.hold_watch_events(false);
+    world.converged(2).await?;
+    replica.process.stop().await?;
+    let conflicts: Vec<_> = proxy.writes().into_iter().filter(|write| write.answered == Some(409)).collect();
+    assert!(conflicts.is_empty(), "a plan on an old view meets conflicts: {conflicts:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_object_gets_its_reason_and_the_others_go_on() -> anyhow::Result<()> {
+    let world = World::new("bad", 2).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    for (name, desk) in [("bad", Some("two words")), ("good", None), ("better", None), ("late", None)] {
+        world.tickets().create(&PostParams::default(), &ticket(name, desk)).await?;
+    }
+    let replica = Replica::start(&proxy, &world)?;
+    for (name, reason) in
+        [("bad", "InvalidDesk"), ("good", "Numbered"), ("better", "Numbered"), ("late", "NoNumberFree")]
+    {
+        eventually(&format!("{name} is {reason}"), async || Ok(reason_of(&world, name).await? == reason)).await?;
+    }
+
+    // Capacity that is given back wakes who waits for it.
+    world.tickets().delete("good", &DeleteParams::default()).await?;
+    eventually("late gets the freed number", async || Ok(reason_of(&world, "late").await? == "Numbered")).await?;
+    // A mended object is taken up.
+    world.tickets().delete("better", &DeleteParams::default()).await?;
+    let mended = Patch::Merge(json!({ "spec": { "desk": "west" } }));
+    world.tickets().patch("bad", &PatchParams::default(), &mended).await?;
+    eventually("bad gets a number", async || Ok(reason_of(&world, "bad").await? == "Numbered")).await?;
+    replica.process.stop().await?;
+    Ok(())
+}
+
+async fn reason_of(world: &World, name: &str) -> anyhow::Result<String> {
+    let status = world.tickets().get(name).await?.status.unwrap_or_default();
+    Ok(status.conditions.first().map(|condition| condition.reason.clone()).unwrap_or_default())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_waits_on_conditions_and_each_transition_is_told_once() -> anyhow::Result<()> {
+    let world = World::new("events", 1).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    world.add_ticket("one").await?;
+    world.add_ticket("two").await?;
+    let replica = Replica::start(&proxy, &world)?;
+    let waited = kubectl(&world, &["wait", "--for=condition=Ready", "ticket/one", "--timeout=60s"])?;
+    assert!(waited.status.success(), "{waited:?}");
+    let shown = kubectl(&world, &["get", "ticket", "one", "-o", "jsonpath={.status.conditions[0].reason}"])?;
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), "Numbered");
+    replica.process.stop().await?;
+
+    // A restart repeats nothing; a transition is told.
+    let replica = Replica::start(&proxy, &world)?;
+    world.tickets().delete("one", &DeleteParams::default()).await?;
+    eventually("two gets the number", async || Ok(reason_of(&world, "two").await? == "Numbered")).await?;
+    let events: Api<Event> = Api::namespaced(world.client.clone(), &world.namespace);
+    let told = async || -> anyhow::Result<Vec<(String, String, String)>> {
+        let listed = events.list(&ListParams::default()).await?;
+        let about = |event: Event| Some((event.regarding?.name?, event.type_?, event.reason?));
+        let mut told: Vec<_> = listed.items.into_iter().filter_map(about).collect();
+        told.sort();
+        Ok(told)
+    };
+    let expected = [("one", "Normal", "Numbered"), ("two", "Normal", "Numbered"), ("two", "Warning", "NoNumberFree")]
+        .map(|(name, kind, reason)| (name.to_owned(), kind.to_owned(), reason.to_owned()));
+    eventually("three transitions are told", async || Ok(told().await?.len() >= 3)).await?;
+    replica.process.stop().await?;
+    assert_eq!(told().await?, expected);
+    Ok(())
+}
+
+fn kubectl(world: &World, arguments: &[&str]) -> anyhow::Result<Output> {
+    let mut command = ControlPlane::shared().kubectl();
+    command.args(["--namespace", &world.namespace]).args(arguments).output().context("starting kubectl failed")
+}
