@@ -1,0 +1,38 @@
+//! The commands, one file each: arguments, help and wiring.
+
+pub(crate) mod agent;
+pub(crate) mod completions;
+pub(crate) mod crds;
+pub(crate) mod operator;
+pub(crate) mod proxy;
+pub(crate) mod reference;
+pub(crate) mod up;
+
+use crate::cli::Program;
+use crate::outcome::{Exit, Failure};
+use crate::printer::Printer;
+
+#[derive(Debug, clap::Subcommand)]
+#[command(disable_help_subcommand = true)]
+pub(crate) enum Command {
+    Up(up::Args),
+    Operator(operator::Args),
+    Agent(agent::Args),
+    Proxy(proxy::Args),
+    Crds(crds::Args),
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Reference(reference::Args),
+}
+
+pub(crate) fn run(command: Command, program: Program, printer: &Printer) -> Result<Exit, Failure> {
+    match command {
+        Command::Up(args) => up::run(args, program),
+        Command::Operator(args) => operator::run(args, program),
+        Command::Agent(args) => agent::run(args, program),
+        Command::Proxy(args) => proxy::run(args, program),
+        Command::Crds(args) => crds::run(args, program, printer),
+        Command::Completions(args) => completions::run(args, program, printer),
+        Command::Reference(args) => reference::run(args, printer),
+    }
+}

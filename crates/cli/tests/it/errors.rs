@@ -1,0 +1,58 @@
+use crate::{Ran, portolan};
+
+#[test]
+fn a_command_that_is_not_there_yet_says_so_and_exits_2() {
+    for (line, error) in [
+        ("up", "the embedded API server that `up` runs on is not built into this version yet"),
+        ("agent", "the node agent is not built into this version yet"),
+        ("proxy", "the proxy is not built into this version yet"),
+        ("operator --capabilities mesh", "capability `mesh` is not built into this version yet"),
+        (
+            "operator --capabilities mirror,egress",
+            "capabilities `egress`, `mirror` are not built into this version yet",
+        ),
+        ("operator", "capabilities `gateway`, `egress`, `ipam`, `mirror`, `mesh` are not built into this version yet"),
+        ("crds", "custom resource definitions are not built into this version yet"),
+    ] {
+        assert_eq!(portolan(line), told(error, "see what this version serves: portolan --version"), "{line}");
+    }
+}
+
+#[test]
+fn words_that_are_not_understood_are_explained_with_a_command_to_paste() {
+    for (line, error, hint) in [
+        ("", "no command named", "see how it is used: portolan --help"),
+        ("sail", "`sail` is not a command", "see how it is used: portolan --help"),
+        ("operater", "`operater` is not a command", "did you mean `operator`? See portolan --help"),
+        ("up --fast", "`--fast` is not known here", "see how it is used: portolan up --help"),
+        (
+            "crds --outputdir x",
+            "`--outputdir` is not known here",
+            "did you mean `--output-dir`? See portolan crds --help",
+        ),
+        ("crds --output-dir", "`--output-dir <DIR>` needs a value", "see how it is used: portolan crds --help"),
+        ("completions", "`<SHELL>` is missing", "see how it is used: portolan completions --help"),
+        (
+            "operator --capabilities egres",
+            "`egres` is not a value of `--capabilities <NAME>`: use gateway, egress, ipam, mirror, mesh",
+            "did you mean `egress`? See portolan operator --help",
+        ),
+        ("-q -q up", "the argument '--quiet' cannot be used multiple times", "see how it is used: portolan up --help"),
+    ] {
+        assert_eq!(portolan(line), told(error, hint), "{line}");
+    }
+}
+
+#[test]
+fn quiet_silences_notes_but_not_errors() {
+    let loud = portolan("crds --output-dir none");
+    assert_eq!((loud.exit, loud.stdout.as_str()), (Some(0), ""));
+    assert_eq!(loud.stderr, "no kinds are built into this version yet: nothing to write\n");
+    assert_eq!(portolan("crds --output-dir none -q").stderr, "");
+    assert_ne!(portolan("up -q").stderr, "");
+}
+
+/// A run that printed an error in our form, and nothing else.
+fn told(error: &str, hint: &str) -> Ran {
+    Ran { exit: Some(2), stdout: String::new(), stderr: format!("error: {error}\n\nhint: {hint}\n") }
+}

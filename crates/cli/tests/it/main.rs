@@ -1,0 +1,34 @@
+//! The binary as a user meets it: what it prints, where, and how it exits.
+
+mod errors;
+mod generated;
+mod help;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// What a run of the binary left behind.
+#[derive(Debug, PartialEq, Eq)]
+struct Ran {
+    exit: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `portolan` with a line of plain words.
+fn portolan(line: &str) -> Ran {
+    ran(program(Path::new(env!("CARGO_BIN_EXE_portolan"))).args(line.split_whitespace()).output())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test is about the program as it is started")]
+fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
+    command.env_clear().current_dir(env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
+    command
+}
+
+fn ran(output: std::io::Result<Output>) -> Ran {
+    let Output { status, stdout, stderr } = output.expect("the binary starts");
+    let text = |bytes| String::from_utf8(bytes).expect("it prints text");
+    Ran { exit: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
