@@ -1,0 +1,247 @@
+//! Every chore of the workspace behind one entry: `cargo xtask`.
+//!
+//! Chores use the standard library alone, so that the entry compiles in a second on a fresh machine. What
+//! varies is data: the tools to install ([`setup`]), the names that limit a test run ([`test`]). Benchmarks are
+//! found where they lie ([`bench`]), and generated files come from the `portolan` binary itself ([`generate`]).
+
+mod bench;
+mod call;
+mod generate;
+mod setup;
+mod test;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// A chore that did not succeed: what went wrong, and a command that helps.
+#[derive(Debug, PartialEq, Eq)]
+struct Failure {
+    /// 1 when the answer is no, 2 when the command was not understood.
+    code: u8,
+    what: String,
+    hint: String,
+    /// What stands last on stdout all the same.
+    closing: String,
+}
+
+impl Failure {
+    fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code: 1, what: what.into(), hint: hint.into(), closing: String::new() }
+    }
+
+    fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code: 2, ..Self::new(what, hint) }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Chore {
+    Help(String),
+    Setup,
+    Test { name: Option<String> },
+    Bench { name: String, json: Option<String> },
+    Crds,
+    Docs,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = parse(&words).and_then(|chore| match chore {
+        Chore::Help(text) => {
+            show(&text);
+            Ok(())
+        }
+        Chore::Setup => setup::run(),
+        Chore::Test { name } => test::run(name.as_deref()),
+        Chore::Bench { name, json } => bench::run(&name, json.as_deref()),
+        Chore::Crds => generate::crds(),
+        Chore::Docs => generate::docs(),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { code, what, hint, closing }) => {
+            tell(&format!("error: {what}\n\nhint: {hint}"));
+            show(&closing);
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn parse(words: &[String]) -> Result<Chore, Failure> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let Some((&chore, rest)) = words.split_first() else {
+        return Err(Failure::usage("no chore named", "list them: cargo xtask --help"));
+    };
+    if matches!(chore, "help" | "--help" | "-h") {
+        return Ok(Chore::Help(overview()));
+    }
+    let Some(page) = HELP.iter().find(|page| page.chore == chore) else {
+        return Err(Failure::usage(format!("`{chore}` is not a chore"), "list them: cargo xtask --help"));
+    };
+    if rest.iter().any(|word| matches!(*word, "--help" | "-h")) {
+        return Ok(Chore::Help(page.text()));
+    }
+    match (chore, rest) {
+        ("setup", []) => Ok(Chore::Setup),
+        ("crds", []) => Ok(Chore::Crds),
+        ("docs", []) => Ok(Chore::Docs),
+        ("test", []) => Ok(Chore::Test { name: None }),
+        ("test", [name]) if !name.starts_with('-') => Ok(Chore::Test { name: Some((*name).to_owned()) }),
+        ("bench", _) => parse_bench(rest),
+        _ => Err(misused(chore, rest)),
+    }
+}
+
+fn parse_bench(rest: &[&str]) -> Result<Chore, Failure> {
+    let (name, json) = match rest {
+        [name] => (*name, None),
+        [name, "--json", file] | ["--json", file, name] => (*name, Some((*file).to_owned())),
+        _ => return Err(misused("bench", rest)),
+    };
+    if name.starts_with('-') {
+        return Err(misused("bench", rest));
+    }
+    Ok(Chore::Bench { name: name.to_owned(), json })
+}
+
+fn misused(chore: &str, rest: &[&str]) -> Failure {
+    let what = if rest.is_empty() {
+        format!("`cargo xtask {chore}` needs more words")
+    } else {
+        format!("`cargo xtask {chore}` does not take `{}`", rest.join(" "))
+    };
+    Failure::usage(what, format!("see its use: cargo xtask {chore} --help"))
+}
+
+/// One page of help.
+struct Help {
+    chore: &'static str,
+    usage: &'static str,
+    about: &'static str,
+    more: &'static str,
+    examples: &'static [&'static str],
+}
+
+impl Help {
+    fn text(&self) -> String {
+        let Self { chore: _, usage, about, more, examples } = self;
+        let more = match *more {
+            "NAMES" => format!("NAME is one of: {}\n", test::names().join(" ")),
+            "BENCHES" => match bench::known() {
+                Ok(benches) => format!("NAME is one of: {}\n", bench::list(&benches)),
+                Err(Failure { what, .. }) => what,
+            },
+            _ => format!("{more}\n"),
+        };
+        let examples = examples.join("\n  ");
+        format!("{about}\n\nUsage: {usage}\n\n{more}\nExamples:\n  {examples}\n")
+    }
+}
+
+const HELP: &[Help] = &[
+    Help {
+        chore: "setup",
+        usage: "cargo xtask setup",
+        about: "Install what the tests need and this machine lacks",
+        more: "Debian packages by apt-get as root; the Kubernetes binaries are built once and kept outside the
+checkout. A second run changes nothing.",
+        examples: &["cargo xtask setup"],
+    },
+    Help {
+        chore: "test",
+        usage: "cargo xtask test [NAME]",
+        about: "Set up, check format and lints, run the tests",
+        more: "NAMES",
+        examples: &["cargo xtask test", "cargo xtask test runtime"],
+    },
+    Help {
+        chore: "bench",
+        usage: "cargo xtask bench NAME [--json FILE]",
+        about: "Run one benchmark; its exit status says whether every goal was met",
+        more: "BENCHES",
+        examples: &["cargo xtask bench runtime", "cargo xtask bench runtime --json runtime.json"],
+    },
+    Help {
+        chore: "crds",
+        usage: "cargo xtask crds",
+        about: "Write deploy/crds from the kinds that the binary serves",
+        more: "Files of kinds that are gone are deleted.",
+        examples: &["cargo xtask crds"],
+    },
+    Help {
+        chore: "docs",
+        usage: "cargo xtask docs",
+        about: "Write docs/reference from the binary's own definitions",
+        more: "A test fails while a generated file is stale.",
+        examples: &["cargo xtask docs"],
+    },
+];
+
+fn overview() -> String {
+    let chores: Vec<String> = HELP.iter().map(|page| format!("  {:<38} {}", page.usage, page.about)).collect();
+    let chores = chores.join("\n");
+    format!(
+        "Run a chore of the workspace\n\nUsage: cargo xtask CHORE\n\nChores:\n{chores}\n\nExamples:\n  cargo xtask \
+         test\n  cargo xtask test --help\n"
+    )
+}
+
+/// Prints what was asked for, on stdout. A reader that went away is no failure.
+fn show(text: &str) {
+    let mut out = std::io::stdout().lock();
+    drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Prints everything else, on stderr.
+fn tell(line: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{line}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chore_parses_and_explains_itself() {
+        for Help { chore, examples, .. } in HELP {
+            for example in *examples {
+                assert!(parse(&words(example)).is_ok(), "{example}");
+            }
+            let Ok(Chore::Help(text)) = parse(&words(&format!("cargo xtask {chore} --help"))) else {
+                panic!("{chore} --help is not help");
+            };
+            assert!(text.contains(&format!("Usage: cargo xtask {chore}")), "{text}");
+            assert!(overview().contains(&format!("cargo xtask {chore}")));
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_a_usage_error_with_a_hint() {
+        for line in [
+            "cargo xtask",
+            "cargo xtask tset",
+            "cargo xtask setup now",
+            "cargo xtask test a b",
+            "cargo xtask test --all",
+            "cargo xtask bench",
+            "cargo xtask bench x --json",
+            "cargo xtask bench --json x",
+        ] {
+            let failure = parse(&words(line)).expect_err(line);
+            assert_eq!(failure.code, 2, "{line}");
+            assert!(failure.hint.contains("cargo xtask"), "{line}: {}", failure.hint);
+        }
+    }
+
+    #[test]
+    fn the_json_file_may_come_before_or_after_the_name() {
+        let asked = Ok(Chore::Bench { name: "runtime".to_owned(), json: Some("out.json".to_owned()) });
+        assert_eq!(parse(&words("cargo xtask bench runtime --json out.json")), asked);
+        assert_eq!(parse(&words("cargo xtask bench --json out.json runtime")), asked);
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().skip(2).map(str::to_owned).collect()
+    }
+}
