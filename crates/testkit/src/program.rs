@@ -85,6 +85,22 @@ impl Program {
     }
 }
 
+/// Builds an example of a package and gives its path: `cargo test` builds examples only when it runs all tests, and a
+/// stale one would test the code of yesterday.
+pub fn example(package: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let tests = std::env::current_exe()?;
+    let built = tests.parent().and_then(Path::parent).context("tests stand in TARGET/PROFILE/deps")?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", package, "--example", name]);
+    cargo.arg("--target-dir").arg(built.parent().context("a profile stands in a target folder")?);
+    if built.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let output = cargo.stdin(Stdio::null()).output().context("starting cargo failed")?;
+    anyhow::ensure!(output.status.success(), "building {name} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    Ok(built.join("examples").join(name))
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
         // Both fail only if the program has ended and was waited for, which is what they are for.

@@ -14,7 +14,7 @@ use portolan_testkit::{ControlPlane, FaultProxy, Faults, install};
 use crate::tickets;
 
 /// Long for a loaded machine; nothing here waits for it unless something is broken.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A namespace of its own on the shared control plane.
 pub(crate) struct World {

@@ -1,11 +1,11 @@
 //! Several operators, one of which writes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use portolan_testkit::program::example;
 use portolan_testkit::{Exchange, FaultProxy, Faults, Program, Signal};
 use tokio::time::sleep;
 
@@ -24,22 +24,13 @@ impl Operator {
         let kubeconfig = folder.join(format!("{identity}.kubeconfig"));
         proxy.write_kubeconfig(&kubeconfig)?;
         let arguments = [&kubeconfig.to_string_lossy(), world.namespace.as_str(), identity].map(ToOwned::to_owned);
-        let program = Program::start(identity, &tickets_example()?, &arguments, folder)?;
+        let program = Program::start(identity, &example("portolan-control", "tickets")?, &arguments, folder)?;
         Ok(Self { identity, proxy, program })
     }
 
     fn writes(&self) -> Vec<Exchange> {
         self.proxy.writes_but_leases()
     }
-}
-
-/// `cargo test` builds examples next to the tests.
-fn tickets_example() -> anyhow::Result<PathBuf> {
-    let tests = std::env::current_exe()?;
-    let built = tests.parent().and_then(Path::parent).context("tests stand in target/PROFILE/deps")?;
-    let example = built.join("examples/tickets");
-    anyhow::ensure!(example.exists(), "build it: cargo build -p portolan-control --example tickets");
-    Ok(example)
 }
 
 async fn holder(world: &World) -> anyhow::Result<String> {
@@ -52,7 +43,7 @@ async fn leads(world: &World, identity: &str) -> anyhow::Result<()> {
     eventually(&format!("{identity} leads"), async || Ok(holder(world).await? == identity)).await
 }
 
-/// Adds a ticket every few milliseconds while `meanwhile` runs, so that there is always something to write.
+/// Adds tickets, slower than they are numbered, while `meanwhile` runs, so that there is always something to write.
 async fn under_load(world: &World, meanwhile: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<usize> {
     let mut tickets = 0;
     tokio::pin!(meanwhile);
@@ -60,7 +51,7 @@ async fn under_load(world: &World, meanwhile: impl Future<Output = anyhow::Resul
         tokio::select! {
             ended = &mut meanwhile => return ended.map(|()| tickets),
             added = async {
-                sleep(Duration::from_millis(30)).await;
+                sleep(Duration::from_millis(100)).await;
                 world.add_ticket(&format!("t{tickets}")).await
             } => added?,
         }

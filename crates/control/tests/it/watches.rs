@@ -110,6 +110,9 @@ async fn a_watch_cut_and_expired_at_every_event_equals_a_fresh_list() -> anyhow:
             })
             .await?;
             assert!(view.watches.settled());
+            let lists = proxy.trace().iter().filter(|exchange| exchange.is_list()).count();
+            let expired = script.iter().any(|step| matches!(step, ExpireInStream | ExpireOnOpen));
+            assert_eq!(lists, if expired { 2 } else { 1 }, "only an expired history is listed anew: {script:?}");
         }
     }
     Ok(())

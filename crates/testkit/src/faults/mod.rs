@@ -134,9 +134,10 @@ impl FaultProxy {
         self.replica.switch(|switches| switches.frozen = resource_version);
     }
 
-    /// Stops delivering watch events, or goes on with those that came meanwhile.
-    pub fn hold_watch_events(&self, hold: bool) {
-        self.replica.switch(|switches| switches.held = hold);
+    /// Stops delivering the watch events of paths that end so (all of them, for an empty end), or goes on with those
+    /// that came meanwhile.
+    pub fn hold_watch_events(&self, path: Option<&'static str>) {
+        self.replica.switch(|switches| switches.held = path);
     }
 
     /// Cuts the connection of every watch that is open at this moment.

@@ -31,7 +31,8 @@ pub(super) struct Switches {
     /// How often all watches were cut; a stream remembers the number it was opened at.
     pub(super) cuts: u64,
     pub(super) frozen: Option<u64>,
-    pub(super) held: bool,
+    /// Watches of paths that end so deliver nothing.
+    pub(super) held: Option<&'static str>,
 }
 
 /// What runs for a replica from its start to its kill: its connections, and its writes under way.

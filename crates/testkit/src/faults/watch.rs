@@ -107,9 +107,8 @@ impl Events {
                 }
                 None => {}
             }
-            if !switches.held
-                && let Some(line) = self.line()
-            {
+            let held = switches.held.is_some_and(|end| self.path.ends_with(end));
+            if !held && let Some(line) = self.line() {
                 if self.passes(&line, switches.frozen) {
                     return Turn::Line(line);
                 }
@@ -118,7 +117,7 @@ impl Events {
             tokio::select! {
                 biased;
                 changed = self.switches.changed() => if changed.is_err() { return Turn::End },
-                more = self.upstream.next(), if !switches.held => match more {
+                more = self.upstream.next(), if !held => match more {
                     Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
                     Some(Err(_)) => return Turn::Cut,
                     None => return Turn::End,

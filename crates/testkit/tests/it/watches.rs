@@ -116,10 +116,10 @@ async fn held_events_come_when_they_are_let_go() {
     let (proxy, namespace) = replica(Faults::default()).await;
     let tickets: Api<Ticket> = Api::namespaced(proxy.client(), &namespace);
     let mut watch = open(&tickets, &version(&tickets).await).await;
-    proxy.hold_watch_events(true);
+    proxy.hold_watch_events(Some("tickets"));
     add(&tickets, "held").await;
     assert!(is_quiet(&mut watch).await);
-    proxy.hold_watch_events(false);
+    proxy.hold_watch_events(None);
     assert_eq!(name_of(watch.next()).await, "held");
 }
 
