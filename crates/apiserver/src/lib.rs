@@ -1,4 +1,29 @@
 //! The embedded Kubernetes API server: one machine, one process, the rules of the real one.
 //!
-//! It will hold a multi-version store with watches, the REST surface that kubectl and controllers use, custom
-//! resource definitions, and the four patch types. It serves `portolan up` and the tests, and never clusters.
+//! ```text
+//!   kubectl, controllers --TLS--> serve --.
+//!   tests, loops (in process) ------------+--> rest: route, options, verbs --> store --> disk
+//!                                              |         |                      |
+//!                                              auth      kinds, schema, crd,    watches
+//!                                                        patch, admission
+//! ```
+//!
+//! It serves `portolan up` and the tests, and never clusters. Its judge is the real kube-apiserver: the differential
+//! suite sends both the same requests and compares the answers.
+
+pub mod admission;
+pub mod auth;
+pub mod crd;
+pub mod kinds;
+pub mod loops;
+mod object;
+pub mod patch;
+pub mod rest;
+pub mod running;
+pub mod schema;
+pub mod serve;
+mod server;
+pub mod status;
+pub mod store;
+
+pub use server::ApiServer;

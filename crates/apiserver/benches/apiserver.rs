@@ -1,0 +1,231 @@
+//! What the embedded API server costs, next to kube-apiserver and etcd: creates, lists, watches, memory, and the time
+//! to be ready.
+//!
+//! Both sides are processes of their own, reached over TLS on loopback by the same client; only the servers' CPU time
+//! counts. Ours keeps its data on disk, as etcd does.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use futures::{AsyncBufReadExt as _, StreamExt as _, TryStreamExt as _, stream};
+use http::Request;
+use kube::Client;
+use portolan_testkit::ControlPlane;
+use portolan_testkit::bench::{Bench, Goal, Side};
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use self::child::{Child, client, memory};
+
+#[path = "../tests/it/child.rs"]
+mod child;
+
+const THEIRS: &str = "kube-apiserver + etcd";
+/// How many requests are under way at a time.
+const AT_ONCE: usize = 16;
+/// How many objects a turn creates.
+const CREATES: u64 = 300;
+const LISTED: u64 = 5_000;
+const WATCHERS: u64 = 100;
+/// How many objects a turn creates before the eyes of all watchers.
+const SHOWN: u64 = 50;
+const KEPT: u64 = 20_000;
+const MIB: f64 = 1024.0 * 1024.0;
+/// How long all watchers may take to see an event.
+const LIMIT: Duration = Duration::from_mins(1);
+
+fn main() -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let mut bench = Bench::from_arguments("apiserver")?;
+    costs(&mut bench, &runtime)?;
+    memory_with_objects(&mut bench, &runtime)?;
+    ready(&mut bench, &runtime)?;
+    bench.finish()
+}
+
+/// CPU time of the servers, one kind of work after the other.
+fn costs(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let (mut child, _) = Child::start(Some(data.path()))?;
+    let plane = ControlPlane::start()?;
+    let (ours, theirs) = (vec![child.program().id()], etcd_and_apiserver(&plane));
+    let embedded = runtime.block_on(Server::new(client(&child.kubeconfig())))?;
+    let real = runtime.block_on(Server::new(client(plane.kubeconfig_path())))?;
+
+    let create = |server: &Server| runtime.block_on(server.fill("creates", CREATES)).map(|()| CREATES);
+    bench.compare(
+        "creates",
+        "create",
+        Goal::ratio(0.2),
+        Side::new("portolan", || create(&embedded)).of_processes(ours.clone()),
+        Side::new(THEIRS, || create(&real)).of_processes(theirs.clone()),
+    )?;
+
+    for server in [&embedded, &real] {
+        runtime.block_on(server.fill("lists", LISTED))?;
+    }
+    let list = |server: &Server| runtime.block_on(server.list("lists", LISTED));
+    bench.compare(
+        "list of 5,000 objects",
+        "object",
+        Goal::ratio(1.0),
+        Side::new("portolan", || list(&embedded)).of_processes(ours.clone()),
+        Side::new(THEIRS, || list(&real)).of_processes(theirs.clone()),
+    )?;
+
+    let mut watched = [runtime.block_on(Watched::new(&embedded))?, runtime.block_on(Watched::new(&real))?];
+    let [by_ours, by_theirs] = &mut watched;
+    bench.compare(
+        "watch fan-out to 100 watchers",
+        "event at a watcher",
+        Goal::ratio(1.0),
+        Side::new("portolan", || runtime.block_on(by_ours.show())).of_processes(ours),
+        Side::new(THEIRS, || runtime.block_on(by_theirs.show())).of_processes(theirs),
+    )?;
+    Ok(())
+}
+
+/// What fresh servers hold in memory once they keep 20,000 objects.
+fn memory_with_objects(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let (mut child, _) = Child::start(Some(data.path()))?;
+    let ours = runtime.block_on(resident(client(&child.kubeconfig()), vec![child.program().id()]))?;
+    let plane = ControlPlane::start()?;
+    let theirs = runtime.block_on(resident(client(plane.kubeconfig_path()), etcd_and_apiserver(&plane)))?;
+    let name = format!("resident memory with 20,000 objects ({THEIRS}: {theirs:.0} MiB)");
+    bench.count(&name, "MiB", Goal::value(theirs * 0.2), ours)
+}
+
+async fn resident(client: impl Future<Output = anyhow::Result<Client>>, processes: Vec<u32>) -> anyhow::Result<f64> {
+    Server::new(client).await?.fill("kept", KEPT).await?;
+    let held = processes.into_iter().map(|process| memory(process, "VmRSS"));
+    Ok(f64::from(u32::try_from(held.sum::<anyhow::Result<u64>>()? / 1024)?) * 1024.0 / MIB)
+}
+
+/// From the start of the process until it has answered, with an empty data folder; the middle one of several.
+fn ready(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    let mut times = Vec::new();
+    for _ in 0..7 {
+        let data = tempfile::tempdir()?;
+        let (child, took) = Child::start(Some(data.path()))?;
+        let asked = std::time::Instant::now();
+        let answer = runtime.block_on(async {
+            let ready = Request::get("/readyz").body(Vec::new())?;
+            anyhow::Ok(client(&child.kubeconfig()).await?.request_text(ready).await?)
+        })?;
+        ensure!(answer == "ok", "the server is not ready: {answer}");
+        times.push(took + asked.elapsed());
+    }
+    times.sort();
+    bench.count("from nothing to ready", "s", Goal::value(0.2), times[times.len() / 2].as_secs_f64())
+}
+
+/// The programs that do what ours does: not the controller manager.
+fn etcd_and_apiserver(plane: &ControlPlane) -> Vec<u32> {
+    plane.process_ids().into_iter().take(2).collect()
+}
+
+/// One side: a client, and a count that names objects.
+struct Server {
+    client: Client,
+    made: AtomicU64,
+}
+
+impl Server {
+    async fn new(client: impl Future<Output = anyhow::Result<Client>>) -> anyhow::Result<Self> {
+        let server = Self { client: client.await?, made: AtomicU64::new(0) };
+        for name in ["creates", "lists", "watches", "kept"] {
+            let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+            server.post("/api/v1/namespaces", namespace.to_string().into_bytes()).await?;
+        }
+        Ok(server)
+    }
+
+    /// Creates that many more objects in a namespace, some at a time.
+    async fn fill(&self, namespace: &str, count: u64) -> anyhow::Result<()> {
+        let path = maps(namespace);
+        let creates = (0..count).map(|_| {
+            let name = format!("map-{}", self.made.fetch_add(1, Ordering::Relaxed));
+            let map = json!({
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": { "name": name, "labels": { "app": "bench", "tier": "store" } },
+                "data": { "first": "x".repeat(100), "second": "y".repeat(200) },
+            });
+            self.post(&path, map.to_string().into_bytes())
+        });
+        stream::iter(creates).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await
+    }
+
+    async fn post(&self, path: &str, body: Vec<u8>) -> anyhow::Result<()> {
+        let request = Request::post(path).header("Content-Type", "application/json").body(body)?;
+        self.client.request_text(request).await.with_context(|| format!("posting to {path} failed"))?;
+        Ok(())
+    }
+
+    /// Lists a namespace and gives how many objects came.
+    async fn list(&self, namespace: &str, count: u64) -> anyhow::Result<u64> {
+        let list = self.client.request_text(Request::get(maps(namespace)).body(Vec::new())?).await?;
+        // counting beats parsing: this process runs on the same machine
+        let found = u64::try_from(list.matches("\"name\":\"map-").count())?;
+        ensure!(found == count, "{found} of {count} objects came");
+        Ok(found)
+    }
+}
+
+fn maps(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+/// A server with many watchers of one namespace.
+struct Watched<'a> {
+    server: &'a Server,
+    seen: Arc<Seen>,
+    expected: u64,
+}
+
+/// How many events all watchers together have seen.
+#[derive(Default)]
+struct Seen {
+    events: AtomicU64,
+    more: Notify,
+}
+
+impl<'a> Watched<'a> {
+    async fn new(server: &'a Server) -> anyhow::Result<Self> {
+        let (seen, tasks) = (Arc::new(Seen::default()), TaskTracker::new());
+        for _ in 0..WATCHERS {
+            let watch = Request::get(format!("{}?watch=1", maps("watches"))).body(Vec::new())?;
+            let mut lines = Box::pin(server.client.request_stream(watch).await?);
+            let seen = seen.clone();
+            // ends with the server
+            tasks.spawn(async move {
+                let mut line = Vec::new();
+                while lines.read_until(b'\n', &mut line).await.is_ok_and(|length| length > 0) {
+                    line.clear();
+                    seen.events.fetch_add(1, Ordering::Release);
+                    seen.more.notify_one();
+                }
+            });
+        }
+        Ok(Self { server, seen, expected: 0 })
+    }
+
+    /// Creates some objects and waits until every watcher has seen all of them.
+    async fn show(&mut self) -> anyhow::Result<u64> {
+        self.server.fill("watches", SHOWN).await?;
+        self.expected += SHOWN * WATCHERS;
+        let all = async {
+            while self.seen.events.load(Ordering::Acquire) < self.expected {
+                self.seen.more.notified().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, all).await.context("the watchers did not see every event in time")?;
+        Ok(SHOWN * WATCHERS)
+    }
+}

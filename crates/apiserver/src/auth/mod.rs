@@ -1,0 +1,307 @@
+//! Who asks, whether they may, and what they asked for.
+//!
+//! Bearer tokens and client certificates; full access for `system:masters`, what Kubernetes grants everybody for
+//! the rest, nothing more: role-based access control is not enforced here. A [`Recorder`] notes what each user
+//! asked for, so that a test can hold a role against it.
+
+pub mod authority;
+mod certificate;
+pub mod kubeconfig;
+mod recorder;
+mod review;
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::status::{About, Failure};
+pub use certificate::Identity;
+pub use recorder::{Record, Recorder};
+pub use review::review;
+
+/// The group that may do everything.
+pub const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+const ANONYMOUS: &str = "system:anonymous";
+
+/// Who asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    /// Empty for none.
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        Self { name: name.into(), groups, ..Self::default() }
+    }
+
+    fn anonymous() -> Self {
+        Self::new(ANONYMOUS, &["system:unauthenticated"])
+    }
+
+    fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|mine| mine == group)
+    }
+
+    /// The `UserInfo` object.
+    pub fn to_json(&self) -> Value {
+        let mut user = json!({ "username": self.name, "groups": self.groups });
+        if !self.uid.is_empty() {
+            user["uid"] = json!(self.uid);
+        }
+        if !self.extra.is_empty() {
+            user["extra"] = json!(self.extra);
+        }
+        user
+    }
+}
+
+/// Tells who asks.
+#[derive(Debug, Default)]
+pub struct Authenticator {
+    tokens: Vec<(String, User)>,
+}
+
+impl Authenticator {
+    /// Knows client certificates only.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a bearer token.
+    #[must_use]
+    pub fn with_token(mut self, token: impl Into<String>, user: User) -> Self {
+        self.tokens.push((token.into(), user));
+        self
+    }
+
+    /// The user behind a request: by client certificate, else by token, else anonymous; 401 for a wrong token.
+    pub fn authenticate(&self, headers: &HeaderMap, peer: Option<&Identity>) -> Result<User, Failure> {
+        let user = match (peer, headers.get(header::AUTHORIZATION)) {
+            (Some(peer), _) => authenticated(peer.user()),
+            (None, Some(value)) => {
+                let token = bearer(value.to_str().unwrap_or_default());
+                // Another scheme, or an empty token, is as good as no header.
+                match token {
+                    Some(token) => authenticated(self.user_of(token).ok_or_else(unauthorized)?),
+                    None => User::anonymous(),
+                }
+            }
+            (None, None) => User::anonymous(),
+        };
+        if let Some(name) = headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
+            let why = format!("header {name}: this API server does not impersonate: use credentials of that user");
+            return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", why));
+        }
+        Ok(user)
+    }
+
+    /// Whose token it is; as slow for a wrong one as for a right one.
+    fn user_of(&self, token: &str) -> Option<User> {
+        let mut found = None;
+        for (known, user) in &self.tokens {
+            if equal(known.as_bytes(), token.as_bytes()) {
+                found = Some(user.clone());
+            }
+        }
+        found
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access<'a> {
+    /// Something of a kind.
+    Resource {
+        /// get, list, watch, create, update, patch, delete, deletecollection.
+        verb: &'a str,
+        group: &'a str,
+        /// The plural.
+        resource: &'a str,
+        subresource: &'a str,
+        /// Empty for cluster-wide; a Namespace is in itself.
+        namespace: &'a str,
+        name: &'a str,
+    },
+    /// Another path; the verb is the method in lower case.
+    Path { verb: &'a str, path: &'a str },
+}
+
+/// Tells whether they may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Authorizer {
+    /// `system:masters` may everything, others what Kubernetes grants everybody.
+    #[default]
+    Masters,
+    /// All who are known may everything.
+    AllowAll,
+}
+
+impl Authorizer {
+    /// Refuses with the words of kube-apiserver.
+    pub fn authorize(self, user: &User, access: Access<'_>) -> Result<(), Failure> {
+        if self.allows(user, access) { Ok(()) } else { Err(forbidden(user, access)) }
+    }
+
+    pub fn allows(self, user: &User, access: Access<'_>) -> bool {
+        let known = user.is_in(AUTHENTICATED);
+        user.is_in(MASTERS) || (known && self == Self::AllowAll) || granted_to_all(known, access)
+    }
+}
+
+/// The default roles system:public-info-viewer, system:discovery and system:basic-user.
+fn granted_to_all(known: bool, access: Access<'_>) -> bool {
+    match access {
+        Access::Path { verb: "get", path } => {
+            let public = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+            let trees = ["/api", "/apis", "/openapi"];
+            let within =
+                |tree: &&str| path == *tree || path.strip_prefix(*tree).is_some_and(|rest| rest.starts_with('/'));
+            public.contains(&path) || (known && trees.iter().any(within))
+        }
+        Access::Resource { verb: "create", group: "authorization.k8s.io", resource, .. } => {
+            known && matches!(resource, "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+        }
+        Access::Resource { verb: "create", group: "authentication.k8s.io", resource: "selfsubjectreviews", .. } => {
+            known
+        }
+        Access::Path { .. } | Access::Resource { .. } => false,
+    }
+}
+
+fn forbidden(user: &User, access: Access<'_>) -> Failure {
+    match access {
+        Access::Path { verb, path } => {
+            let why = format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name);
+            Failure::generic(StatusCode::FORBIDDEN, "Forbidden", why)
+        }
+        Access::Resource { verb, group, resource, subresource, namespace, name } => {
+            let slash = if subresource.is_empty() { "" } else { "/" };
+            let place = if namespace.is_empty() {
+                "at the cluster scope".to_owned()
+            } else {
+                format!("in the namespace {namespace:?}")
+            };
+            let why = format!(
+                "User {:?} cannot {verb} resource \"{resource}{slash}{subresource}\" in API group {group:?} {place}",
+                user.name
+            );
+            let mut failure = Failure::forbidden(About { group, resource, name }, &why);
+            if name.is_empty() {
+                let dot = if group.is_empty() { "" } else { "." };
+                failure.message = format!("{resource}{dot}{group} is forbidden: {why}");
+            }
+            failure
+        }
+    }
+}
+
+fn unauthorized() -> Failure {
+    Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+}
+
+fn authenticated(mut user: User) -> User {
+    if !user.is_in(AUTHENTICATED) {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let token = token.split(' ').next().unwrap_or_default();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// Compares in time that depends on the lengths only.
+fn equal(left: &[u8], right: &[u8]) -> bool {
+    let difference = left.iter().zip(right).fold(0, |difference, (left, right)| difference | (left ^ right));
+    std::hint::black_box(difference) == 0 && left.len() == right.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: &'static str, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(http::HeaderName::from_static(name), value.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_token_names_its_user_and_a_wrong_one_is_401() {
+        let auth = Authenticator::new().with_token("secret", User::new("admin", &[MASTERS]));
+
+        let user = auth.authenticate(&headers("authorization", "Bearer secret"), None).unwrap();
+        assert_eq!(user.groups, [MASTERS, AUTHENTICATED]);
+        for wrong in ["Bearer secre", "Bearer secrets", "bearer x"] {
+            let failure = auth.authenticate(&headers("authorization", wrong), None).unwrap_err();
+            assert_eq!((failure.code.as_u16(), failure.message.as_str()), (401, "Unauthorized"), "{wrong}");
+        }
+        assert_eq!(auth.authenticate(&HeaderMap::new(), None).unwrap().name, ANONYMOUS);
+        assert_eq!(auth.authenticate(&headers("impersonate-user", "x"), None).unwrap_err().code.as_u16(), 403);
+    }
+
+    #[test]
+    fn refusals_speak_as_the_real_server_does() {
+        let resource = |verb, group, resource, subresource, namespace, name| Access::Resource {
+            verb,
+            group,
+            resource,
+            subresource,
+            namespace,
+            name,
+        };
+        for (access, message) in [
+            (
+                resource("list", "", "pods", "", "y", ""),
+                r#"pods is forbidden: User "x" cannot list resource "pods" in API group "" in the namespace "y""#,
+            ),
+            (
+                resource("list", "", "nodes", "", "", ""),
+                r#"nodes is forbidden: User "x" cannot list resource "nodes" in API group "" at the cluster scope"#,
+            ),
+            (
+                resource("get", "apps", "deployments", "scale", "y", "z"),
+                r#"deployments.apps "z" is forbidden: User "x" cannot get resource "deployments/scale" in API group "apps" in the namespace "y""#,
+            ),
+            (
+                resource("create", "apps", "deployments", "", "y", ""),
+                r#"deployments.apps is forbidden: User "x" cannot create resource "deployments" in API group "apps" in the namespace "y""#,
+            ),
+            (Access::Path { verb: "get", path: "/foo" }, r#"forbidden: User "x" cannot get path "/foo""#),
+        ] {
+            let user = authenticated(User::new("x", &[]));
+            let failure = Authorizer::Masters.authorize(&user, access).unwrap_err();
+            assert_eq!((failure.code.as_u16(), failure.message.as_str()), (403, message));
+            assert_eq!(Authorizer::AllowAll.authorize(&user, access), Ok(()));
+            assert_eq!(Authorizer::Masters.authorize(&User::new("m", &[MASTERS]), access), Ok(()));
+        }
+    }
+
+    #[test]
+    fn strangers_see_health_and_version_and_the_known_see_discovery() {
+        let get = |path| Access::Path { verb: "get", path };
+        for (path, stranger, known) in [
+            ("/livez", true, true),
+            ("/readyz", true, true),
+            ("/healthz", true, true),
+            ("/version", true, true),
+            ("/livez/ping", false, false),
+            ("/", false, false),
+            ("/api", false, true),
+            ("/apis/apps/v1", false, true),
+            ("/apix", false, false),
+            ("/openapi/v3", false, true),
+        ] {
+            assert_eq!(Authorizer::Masters.allows(&User::anonymous(), get(path)), stranger, "{path}");
+            assert_eq!(Authorizer::Masters.allows(&authenticated(User::new("x", &[])), get(path)), known, "{path}");
+        }
+        assert!(!Authorizer::AllowAll.allows(&User::anonymous(), get("/api")));
+    }
+}

@@ -1,0 +1,146 @@
+//! The canonical form of built-in objects: what decoding into the real server's types and encoding again would give.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::quantity::Quantity;
+use crate::schema::{Schema, Type, Zero};
+
+/// Brings `value` into canonical form: nulls and empty values go or stay as the types say, times are in UTC, quantities
+/// are reduced. Done twice it changes nothing more.
+pub fn canonical(schema: &Schema, value: &mut Value) {
+    walk(schema, value, false);
+}
+
+/// The same for an object that was read and not stored yet: an empty list that is always written is still told apart
+/// from none.
+pub fn decoded(schema: &Schema, value: &mut Value) {
+    walk(schema, value, true);
+}
+
+fn walk(schema: &Schema, value: &mut Value, keep: bool) {
+    if let Some(format) = schema.raw.get("format").and_then(Value::as_str) {
+        reformat(format, value);
+    }
+    if let Value::Array(items) = value {
+        if let Some(schema) = &schema.items {
+            for item in items {
+                walk(schema, item, keep);
+            }
+        }
+    } else if let Value::Object(map) = value {
+        for (name, schema) in &schema.properties {
+            property(map, name, schema, keep);
+        }
+        if let Some(schema) = &schema.additional {
+            map.values_mut().for_each(|value| walk(schema, value, keep));
+        }
+    }
+}
+
+fn property(map: &mut Map<String, Value>, name: &str, schema: &Schema, keep: bool) {
+    let mut value = map.remove(name).unwrap_or(Value::Null);
+    if value.is_null() && schema.zero == Zero::Always {
+        value = empty(schema);
+    }
+    walk(schema, &mut value, keep);
+    if !keep && is_empty_list(&value) && schema.zero == Zero::Always {
+        value = Value::Null;
+    }
+    let gone = match schema.zero {
+        Zero::Keep => value.is_null(),
+        Zero::Drop => is_zero(&value),
+        Zero::Always => false,
+    };
+    if !gone {
+        map.insert(name.to_owned(), value);
+    }
+}
+
+/// The empty value of a type that is always written.
+fn empty(schema: &Schema) -> Value {
+    let time = schema.raw.get("format").and_then(Value::as_str).is_some_and(|format| format.ends_with("-time"));
+    match schema.type_ {
+        Some(Type::String) if !time => "".into(),
+        Some(Type::Integer | Type::Number) => 0.into(),
+        Some(Type::Boolean) => false.into(),
+        Some(Type::Object) => Value::Object(Map::new()),
+        None if schema.int_or_string => 0.into(),
+        Some(Type::Array | Type::String) | None => Value::Null,
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(yes) => !yes,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+fn is_empty_list(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn reformat(format: &str, value: &mut Value) {
+    let text = match format {
+        "quantity" => Quantity::read(value).map(|quantity| quantity.to_string()),
+        "date-time" => time(value).map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        "micro-time" => time(value).map(|time| time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()),
+        _ => None,
+    };
+    if let Some(text) = text {
+        *value = text.into();
+    }
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::builtin;
+    use super::*;
+
+    fn canonical_of(kind: &str, mut value: Value) -> Value {
+        let kind = builtin::all().into_iter().find(|each| each.kind == kind).unwrap();
+        canonical(&kind.schema, &mut value);
+        let once = value.clone();
+        canonical(&kind.schema, &mut value);
+        assert_eq!(value, once, "not stable");
+        value
+    }
+
+    #[test]
+    fn empty_values_go_and_required_ones_come() {
+        let value = json!({ "metadata": { "labels": {}, "name": "x" }, "rules": [] });
+        assert_eq!(canonical_of("Role", value), json!({ "metadata": { "name": "x" }, "rules": null }));
+        let value = json!({ "metadata": { "name": "x" }, "data": null, "immutable": false });
+        assert_eq!(canonical_of("ConfigMap", value), json!({ "metadata": { "name": "x" }, "immutable": false }));
+    }
+
+    #[test]
+    fn times_are_in_utc_with_the_digits_of_their_type() {
+        let value = json!({ "spec": { "renewTime": "2024-01-01T00:00:00.500000+02:00" } });
+        assert_eq!(canonical_of("Lease", value)["spec"]["renewTime"], "2023-12-31T22:00:00.500000Z");
+    }
+
+    #[test]
+    fn quantities_are_reduced() {
+        let value = json!({ "status": { "capacity": { "cpu": "2000m", "memory": "1024Mi", "pods": 110 } } });
+        let capacity = json!({ "cpu": "2", "memory": "1Gi", "pods": "110" });
+        assert_eq!(canonical_of("Node", value)["status"]["capacity"], capacity);
+    }
+
+    #[test]
+    fn values_of_a_wrong_type_pass_through() {
+        let value = json!({ "metadata": 5, "spec": [1], "status": "x" });
+        assert_eq!(canonical_of("Pod", value.clone()), value);
+    }
+}

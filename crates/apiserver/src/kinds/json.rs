@@ -1,0 +1,74 @@
+//! Short ways to read and write fields of JSON objects; a wrong type reads as absent.
+
+use serde_json::{Map, Value};
+
+/// The string at `pointer` (`/spec/type`), or empty.
+pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The number at `pointer`, or 0.
+pub(super) fn number(value: &Value, pointer: &str) -> i64 {
+    value.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// The list at `pointer`, or an empty one.
+pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The entries of the object at `pointer`.
+pub(super) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+    value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
+}
+
+/// Whether something other than null stands at `pointer`.
+pub(super) fn has(value: &Value, pointer: &str) -> bool {
+    value.pointer(pointer).is_some_and(|found| !found.is_null())
+}
+
+/// The object under `key`, made if absent; `None` when something else stands there.
+pub(super) fn object<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+    let inner = value.as_object_mut()?.entry(key).or_insert(Value::Null);
+    if inner.is_null() {
+        *inner = Value::Object(Map::new());
+    }
+    inner.as_object_mut()
+}
+
+/// The items of the list under `key`.
+pub(super) fn items<'a>(value: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+    value.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Sets `key` unless it has a value.
+pub(super) fn fill(value: &mut Value, key: &str, default: impl Into<Value>) {
+    if let Some(map) = value.as_object_mut()
+        && map.get(key).is_none_or(Value::is_null)
+    {
+        map.insert(key.to_owned(), default.into());
+    }
+}
+
+/// Copies `key` from `old`, or removes it when `old` has none.
+pub(super) fn restore(value: &mut Value, old: &Value, key: &str) {
+    if let Some(map) = value.as_object_mut() {
+        match old.get(key) {
+            Some(kept) => map.insert(key.to_owned(), kept.clone()),
+            None => map.remove(key),
+        };
+    }
+}
+
+/// Sets `key` of an object; nothing else has keys.
+pub(super) fn put(value: &mut Value, key: &str, new: impl Into<Value>) {
+    if let Some(map) = value.as_object_mut() {
+        map.insert(key.to_owned(), new.into());
+    }
+}
+
+pub(super) fn remove(value: &mut Value, key: &str) {
+    if let Some(map) = value.as_object_mut() {
+        map.remove(key);
+    }
+}

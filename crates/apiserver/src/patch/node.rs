@@ -1,0 +1,202 @@
+//! A place in a schema, as merging sees it: which fields are known, how lists and maps merge.
+//!
+//! Two things come on top of `Schema`: the metadata of every object has one schema, whatever the kind's schema says
+//! of it, and what a schema leaves open (unknown fields that are kept) takes anything, with lists as one value.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::schema::{ListType, PatchStrategy, Schema, Type};
+
+/// A schema at one place of an object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node<'a> {
+    pub schema: &'a Schema,
+    /// A schema above keeps unknown fields.
+    preserve: bool,
+    /// The object itself: it has `apiVersion`, `kind` and `metadata`.
+    root: bool,
+    /// Of a built-in kind: a key that an item lacks is empty.
+    built_in: bool,
+}
+
+/// How a value is treated. A schema without a type leaves it to the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    Map,
+    Scalar,
+    List,
+}
+
+/// How the items of a list are told apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Items<'a> {
+    Atomic,
+    Set,
+    Keyed(Cow<'a, [String]>),
+}
+
+static ANYTHING: LazyLock<Schema> = LazyLock::new(|| Schema { preserve_unknown_fields: true, ..Schema::default() });
+static TEXT: LazyLock<Schema> = LazyLock::new(|| of(Type::String));
+static METADATA: LazyLock<Schema> = LazyLock::new(metadata);
+
+impl<'a> Node<'a> {
+    /// The schema of a kind.
+    pub(super) fn of(kind: &'a Kind) -> Self {
+        Self { schema: &kind.schema, preserve: false, root: true, built_in: !kind.custom }
+    }
+
+    /// The schema of a built-in kind.
+    pub(super) fn built_in(schema: &'a Schema) -> Self {
+        Self { schema, preserve: false, root: true, built_in: true }
+    }
+
+    fn anything() -> Self {
+        Self { schema: &ANYTHING, preserve: true, root: false, built_in: false }
+    }
+
+    fn below(self, schema: &'a Schema) -> Self {
+        Self { schema, preserve: self.keeps_unknown(), root: false, ..self }
+    }
+
+    fn keeps_unknown(self) -> bool {
+        self.preserve || self.schema.preserve_unknown_fields
+    }
+
+    /// The schema of a field that has a name of its own here.
+    pub(super) fn named(self, key: &str) -> Option<Self> {
+        if self.root || self.schema.embedded_resource {
+            match key {
+                "metadata" => return Some(Self { built_in: true, ..self.below(&METADATA) }),
+                "apiVersion" | "kind" => return Some(self.below(&TEXT)),
+                _ => {}
+            }
+        }
+        self.schema.properties.get(key).map(|schema| self.below(schema))
+    }
+
+    /// The schema of a member, named or not; none for one that may not be.
+    pub(super) fn member(self, key: &str) -> Option<Self> {
+        if let Some(named) = self.named(key) {
+            return Some(named);
+        }
+        if let Some(additional) = &self.schema.additional {
+            return Some(self.below(additional));
+        }
+        let open = self.keeps_unknown() || (self.schema.properties.is_empty() && !self.root);
+        open.then(Self::anything)
+    }
+
+    /// The schema of a list's items.
+    pub(super) fn item(self) -> Self {
+        self.schema.items.as_deref().map_or_else(Self::anything, |items| self.below(items))
+    }
+
+    /// How a value is treated here: by its own form if the schema allows that, else by the schema's.
+    pub(super) fn shape(self, value: Option<&Value>) -> Shape {
+        let fixed = match self.schema.type_ {
+            Some(Type::Object) => Some(Shape::Map),
+            Some(Type::Array) => Some(Shape::List),
+            Some(Type::String | Type::Integer | Type::Number | Type::Boolean) => Some(Shape::Scalar),
+            None => None,
+        };
+        fixed.unwrap_or(match value {
+            Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) => Shape::Scalar,
+            Some(Value::Array(_)) => Shape::List,
+            Some(Value::Object(_) | Value::Null) | None => Shape::Map,
+        })
+    }
+
+    /// How the items of a list here are told apart. Without a list type, the patch strategy of built-in kinds tells.
+    pub(super) fn items(self) -> Items<'a> {
+        let schema = self.schema;
+        match &schema.list_type {
+            ListType::Set => Items::Set,
+            ListType::Map(keys) => Items::Keyed(Cow::Borrowed(keys)),
+            ListType::Atomic if schema.patch.merge && !schema.raw.contains_key("x-kubernetes-list-type") => {
+                schema.patch.merge_key.as_ref().map_or(Items::Set, |key| Items::Keyed(Cow::Owned(vec![key.clone()])))
+            }
+            ListType::Atomic => Items::Atomic,
+        }
+    }
+
+    /// What a list item has for a key that it does not name, if anything.
+    pub(super) fn key_default(self, key: &str) -> Option<Value> {
+        let field = self.named(key)?.schema;
+        let empty = || match field.type_ {
+            Some(Type::String) if self.built_in => Some("".into()),
+            Some(Type::Integer) if self.built_in => Some(0.into()),
+            _ => None,
+        };
+        field.default.clone().or_else(empty)
+    }
+
+    /// A string that is any string: those with a format (dates, say) may be written otherwise too.
+    pub(super) fn plain_text(self) -> bool {
+        matches!(self.schema.raw.get("format").and_then(Value::as_str), None | Some("" | "byte"))
+    }
+}
+
+fn of(type_: Type) -> Schema {
+    Schema { type_: Some(type_), ..Schema::default() }
+}
+
+fn fields(properties: impl IntoIterator<Item = (&'static str, Schema)>) -> Schema {
+    let properties: BTreeMap<_, _> = properties.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
+    Schema { properties, ..of(Type::Object) }
+}
+
+fn list(items: Schema, list_type: ListType, merge_key: Option<&str>) -> Schema {
+    let merge = list_type != ListType::Atomic;
+    let patch = PatchStrategy { merge, merge_key: merge_key.map(str::to_owned), ..PatchStrategy::default() };
+    Schema { items: Some(Box::new(items)), list_type, patch, ..of(Type::Array) }
+}
+
+/// The schema of `metadata`, the same for all kinds.
+fn metadata() -> Schema {
+    let text = || of(Type::String);
+    let date = || Schema { raw: [("format".to_owned(), json!("date-time"))].into_iter().collect(), ..text() };
+    let number = || of(Type::Integer);
+    let texts = || Schema { additional: Some(Box::new(text())), ..of(Type::Object) };
+    let owner = Schema {
+        atomic_map: true,
+        ..fields([
+            ("apiVersion", text()),
+            ("kind", text()),
+            ("name", text()),
+            ("uid", text()),
+            ("controller", of(Type::Boolean)),
+            ("blockOwnerDeletion", of(Type::Boolean)),
+        ])
+    };
+    let entry = fields([
+        ("apiVersion", text()),
+        ("fieldsType", text()),
+        ("fieldsV1", of(Type::Object)),
+        ("manager", text()),
+        ("operation", text()),
+        ("subresource", text()),
+        ("time", date()),
+    ]);
+    fields([
+        ("annotations", texts()),
+        ("creationTimestamp", date()),
+        ("deletionGracePeriodSeconds", number()),
+        ("deletionTimestamp", date()),
+        ("finalizers", list(text(), ListType::Set, None)),
+        ("generateName", text()),
+        ("generation", number()),
+        ("labels", texts()),
+        ("managedFields", list(entry, ListType::Atomic, None)),
+        ("name", text()),
+        ("namespace", text()),
+        ("ownerReferences", list(owner, ListType::Map(vec!["uid".to_owned()]), Some("uid"))),
+        ("resourceVersion", text()),
+        ("selfLink", text()),
+        ("uid", text()),
+    ])
+}

@@ -1,0 +1,164 @@
+//! A server that runs: it listens, has a kubeconfig, and its loops do what a controller-manager would.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::ApiServer;
+use crate::auth::kubeconfig::{self, Credential};
+use crate::loops::{Accounts, Kubelets, Loops, Range};
+use crate::{auth, serve, store};
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub listen: SocketAddr,
+    /// Keeps objects and certificates across restarts; without it everything is gone at the end.
+    pub data_dir: Option<PathBuf>,
+    /// Where the kubeconfig of the administrator is written.
+    pub kubeconfig: PathBuf,
+    /// Nodes that are simulated: Ready, and their pods run.
+    pub nodes: usize,
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Serve(#[from] serve::Error),
+    #[error(transparent)]
+    Certificate(#[from] auth::authority::Error),
+    #[error("writing the kubeconfig {} failed: {cause}", path.display())]
+    Kubeconfig { path: PathBuf, cause: std::io::Error },
+    #[error("starting a thread failed: {0}")]
+    Thread(std::io::Error),
+    #[error("the simulated nodes could not be made: {0}")]
+    Nodes(Box<kube::Error>),
+}
+
+/// A running server; [`Running::stop`] ends it in order.
+pub struct Running {
+    server: ApiServer,
+    url: String,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    loops: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Opens the store, listens, writes the kubeconfig and starts the loops; ready when it returns.
+    pub async fn start(options: Options) -> Result<Self, Error> {
+        let Options { listen, data_dir, kubeconfig, nodes } = options;
+        let server = match &data_dir {
+            Some(folder) => ApiServer::open(folder).await?,
+            None => ApiServer::memory().await,
+        };
+        let listener = serve::Server::bind(serve::Options { data_dir, ..serve::Options::new(listen) }).await?;
+        let url = listener.url();
+        let authority = listener.authority().certificate().to_owned();
+        let admin = listener.authority().client("portolan-admin", "system:masters", Timestamp::now())?;
+        write(&kubeconfig, &kubeconfig::render("portolan", &url, &authority, &Credential::Certificate(&admin)))?;
+
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let answering = server.clone();
+        let service = move |request: http::Request<hyper::body::Incoming>,
+                            peer: Option<std::sync::Arc<auth::Identity>>| {
+            let answering = answering.clone();
+            async move { answering.answer(request.map(crate::rest::boxed), peer.as_deref()).await }
+        };
+        tasks.spawn(listener.run(service, stop.clone()));
+        simulate(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
+        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS) };
+        let loops = start_loops(&server, Loops { accounts: Accounts { authority }, kubelets }, stop.clone())?;
+        Ok(Self { server, url, stop, tasks, loops: Some(loops) })
+    }
+
+    /// A client in this process, with all rights.
+    pub fn client(&self) -> Client {
+        self.server.client()
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Ends watches, waits for other requests, stops the loops; everything acknowledged is kept.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        while self.loops.as_ref().is_some_and(|loops| !loops.is_finished()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.loops = None;
+    }
+}
+
+/// Addresses of simulated pods.
+const PODS: Range = Range { first: std::net::Ipv4Addr::new(10, 244, 0, 1), count: 65_000 };
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let failed = |cause| Error::Kubeconfig { path: path.to_owned(), cause };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    kubeconfig::write(path, text).map_err(failed)
+}
+
+/// The loops have a thread of their own: they never keep a request waiting.
+fn start_loops(server: &ApiServer, loops: Loops, stop: CancellationToken) -> Result<JoinHandle<()>, Error> {
+    let server = server.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
+    let run = move || runtime.block_on(async { Box::pin(loops.run(server.client(), stop)).await });
+    std::thread::Builder::new().name("apiserver-loops".to_owned()).spawn(run).map_err(Error::Thread)
+}
+
+/// Makes `node-1` and its fellows, Ready and with addresses; those that are there stay as they are.
+async fn simulate(client: &Client, count: usize) -> Result<(), kube::Error> {
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    for number in 1..=count {
+        let name = format!("node-{number}");
+        if nodes.get_opt(&name).await?.is_some() {
+            continue;
+        }
+        let manager = PatchParams::apply("portolan-up").force();
+        nodes.patch(&name, &manager, &Patch::Apply(node(&name))).await?;
+        nodes.patch_status(&name, &manager, &Patch::Apply(node_status(&name, number))).await?;
+    }
+    Ok(())
+}
+
+fn node(name: &str) -> Value {
+    let labels =
+        json!({ "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "portolan.dev/simulated": "true" });
+    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } })
+}
+
+fn node_status(name: &str, number: usize) -> Value {
+    let now = crate::object::time(Timestamp::now());
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Simulated", "message": "this node is simulated by portolan up",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
+        "status": {
+            "addresses": [
+                { "type": "InternalIP", "address": format!("10.6.{}.{}", number / 250, number % 250 + 1) },
+                { "type": "Hostname", "address": name },
+            ],
+            "conditions": [ready],
+        },
+    })
+}

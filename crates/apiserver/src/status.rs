@@ -1,0 +1,167 @@
+//! Errors in the shape of a Kubernetes `Status`: reason, code, message, details with causes.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+/// What a request is refused with.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub code: StatusCode,
+    /// One word for programs; empty for unknown. Ours are static, a webhook's may be any.
+    pub reason: Cow<'static, str>,
+    pub message: String,
+    /// name, group, kind (the plural, for most), uid, causes, retryAfterSeconds.
+    pub details: Map<String, Value>,
+    /// Whether `details` is written even when it is empty, as answers of the router itself have it.
+    pub bare_details: bool,
+}
+
+/// One fault of an object, as `details.causes` lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// `FieldValueRequired`, `FieldValueInvalid`, `FieldManagerConflict` and their kin.
+    pub reason: &'static str,
+    pub message: String,
+    /// Path such as `spec.ports[0].port`.
+    pub field: String,
+}
+
+/// What a request is about, for messages and details.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About<'a> {
+    pub group: &'a str,
+    /// The plural, such as `pods`; the kind for `Invalid`.
+    pub resource: &'a str,
+    pub name: &'a str,
+}
+
+impl About<'_> {
+    /// `pods "x"`, or `tickets.testkit.portolan.dev "x"`.
+    fn named(&self) -> String {
+        format!("{} {:?}", self.qualified(), self.name)
+    }
+
+    fn qualified(&self) -> String {
+        if self.group.is_empty() { self.resource.to_owned() } else { format!("{}.{}", self.resource, self.group) }
+    }
+
+    fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        for (key, value) in [("name", self.name), ("group", self.group), ("kind", self.resource)] {
+            if !value.is_empty() {
+                details.insert(key.to_owned(), value.into());
+            }
+        }
+        details
+    }
+}
+
+impl Failure {
+    /// A failure without details.
+    pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Map::new(), bare_details: false }
+    }
+
+    /// A refusal by the router: it knows neither group nor kind, and writes empty details.
+    pub fn generic(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { bare_details: true, ..Self::new(code, reason, message) }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
+    /// An error that Kubernetes does not classify.
+    pub fn unclassified(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    pub fn not_found(about: About<'_>) -> Self {
+        let message = format!("{} not found", about.named());
+        Self { details: about.details(), ..Self::new(StatusCode::NOT_FOUND, "NotFound", message) }
+    }
+
+    /// The path leads nowhere.
+    pub fn no_such_path() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::generic(StatusCode::NOT_FOUND, "NotFound", message)
+    }
+
+    /// The path is known, the method is not.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::generic(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+    }
+
+    /// A kind that does not know a verb; `about` has no name here.
+    pub fn verb_not_supported(about: About<'_>, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", about.qualified());
+        Self { details: about.details(), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message) }
+    }
+
+    pub fn already_exists(about: About<'_>) -> Self {
+        let message = format!("{} already exists", about.named());
+        Self { details: about.details(), ..Self::new(StatusCode::CONFLICT, "AlreadyExists", message) }
+    }
+
+    pub fn conflict(about: About<'_>, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {}: {why}", about.named());
+        Self { details: about.details(), ..Self::new(StatusCode::CONFLICT, "Conflict", message) }
+    }
+
+    pub fn forbidden(about: About<'_>, why: &str) -> Self {
+        let message = format!("{} is forbidden: {why}", about.named());
+        Self { details: about.details(), ..Self::new(StatusCode::FORBIDDEN, "Forbidden", message) }
+    }
+
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// An object that breaks rules; `about.resource` is its kind here, as Kubernetes has it.
+    pub fn invalid(about: About<'_>, causes: &[Cause]) -> Self {
+        // The message tells each fault once, the causes as often as it was found.
+        let mut lines: Vec<String> = Vec::new();
+        for line in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        let faults = match lines.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let mut details = about.details();
+        details.insert("causes".to_owned(), causes.iter().map(Cause::to_json).collect());
+        let message = format!("{} is invalid: {faults}", about.named());
+        Self { details, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
+    }
+
+    /// The `Status` object.
+    pub fn to_json(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "code": self.code.as_u16(),
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.as_ref().into();
+        }
+        if self.bare_details || !self.details.is_empty() {
+            status["details"] = Value::Object(self.details.clone());
+        }
+        status
+    }
+}
+
+impl Cause {
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "reason": self.reason, "message": self.message, "field": self.field })
+    }
+}

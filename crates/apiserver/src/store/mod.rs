@@ -1,0 +1,148 @@
+//! The MVCC store: every object as JSON bytes, one revision counter, and a window of history that feeds watches.
+//!
+//! ```text
+//!   commit ──► batch (check, then give out revisions) ──► disk (redb, if any) ──► view ──► answer
+//!                                                                                  │
+//!   get, list, list_at ◄─── objects ───────────────────────────────────────────────┤
+//!   watch ◄──────────────── history window, one log per resource ──────────────────┘
+//! ```
+//!
+//! The whole present is in memory; the disk is read at start only, so a reader never waits for it. On disk, one thread
+//! takes all writes that wait, makes one durable transaction of them, and only then shows and answers them: what
+//! anybody saw survives a kill. A watcher keeps a place in the shared log instead of a queue of its own; when the
+//! window moves past that place, it is told that it has expired.
+
+mod batch;
+mod disk;
+mod types;
+mod view;
+mod watch;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+
+pub use disk::Error;
+pub use types::{Change, Entry, Event, Expect, Expired, Key, Missing, Options, Refused, Resource, Snapshot};
+pub use watch::Watch;
+
+use batch::{Batch, Write};
+use view::View;
+use writer::Writer;
+
+/// Revision of a store that was never written to; 0 is taken, clients send it for "any".
+const FIRST_REVISION: u64 = 1;
+
+/// A handle to a store; clones share it.
+///
+/// The last handle to go waits for the writer, at most one transaction long: then the folder is free again.
+#[derive(Debug, Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    view: Arc<RwLock<View>>,
+    backend: Backend,
+}
+
+#[derive(Debug)]
+enum Backend {
+    /// Held from the check of a write until readers see it.
+    Memory(Mutex<()>),
+    Disk(Writer),
+}
+
+impl Store {
+    /// An empty store that lives as long as its handles.
+    pub fn memory(options: Options) -> Self {
+        let view = Arc::new(RwLock::new(View::new(FIRST_REVISION, options)));
+        Self { shared: Arc::new(Shared { view, backend: Backend::Memory(Mutex::new(())) }) }
+    }
+
+    /// The store kept in `folder`, made when missing. Blocks while it reads all objects.
+    ///
+    /// Its history window starts empty: only watches from the present revision on are possible.
+    pub fn open(folder: &Path, options: Options) -> Result<Self, Error> {
+        let (disk, loaded) = disk::Disk::open(folder)?;
+        Self::on(disk, loaded, options)
+    }
+
+    fn on(disk: disk::Disk, loaded: disk::Loaded, options: Options) -> Result<Self, Error> {
+        let mut view = View::new(loaded.revision, options);
+        loaded.entries.into_iter().for_each(|entry| view.load(entry));
+        let view = Arc::new(RwLock::new(view));
+        let writer = Writer::start(disk, Arc::clone(&view))?;
+        Ok(Self { shared: Arc::new(Shared { view, backend: Backend::Disk(writer) }) })
+    }
+
+    /// The revision of the newest write.
+    pub fn revision(&self) -> u64 {
+        self.shared.view.read().revision()
+    }
+
+    /// The oldest revision from which `resource` can still be watched, and at which it can be listed.
+    pub fn oldest(&self, resource: &Resource) -> u64 {
+        self.shared.view.read().oldest(resource)
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.shared.view.read().get(key)
+    }
+
+    /// All objects of a resource, or of one namespace of it, ordered by namespace and name.
+    pub fn list(&self, resource: &Resource, namespace: Option<&str>) -> Snapshot {
+        let view = self.shared.view.read();
+        Snapshot { revision: view.revision(), entries: view.list(resource, namespace) }
+    }
+
+    /// What [`Store::list`] said at `revision`.
+    pub fn list_at(&self, resource: &Resource, namespace: Option<&str>, revision: u64) -> Result<Snapshot, Missing> {
+        let (present, since) = {
+            let view = self.shared.view.read();
+            (view.list(resource, namespace), view.since(resource, namespace, revision)?)
+        };
+        Ok(Snapshot { revision, entries: view::undo(present, &since) })
+    }
+
+    /// Writes one object if `expect` holds at that moment.
+    ///
+    /// `value` is given the revision that the write gets, for `metadata.resourceVersion`, and returns the object: as it
+    /// shall be, or, for a deletion, as it was last. It runs while other writes wait, so it must be quick.
+    /// The answer is the entry as written; for a deletion, the last object with the revision of the deletion.
+    /// A future dropped half-way may or may not have written.
+    pub async fn commit(
+        &self,
+        key: Key,
+        expect: Expect,
+        value: impl FnOnce(u64) -> Change + Send + 'static,
+    ) -> Result<Arc<Entry>, Refused> {
+        let write = Write { key, expect, value: Box::new(value) };
+        match &self.shared.backend {
+            Backend::Memory(writing) => self.commit_now(writing, write),
+            Backend::Disk(writer) => writer.commit(write).await,
+        }
+    }
+
+    /// All changes of a resource, or of one namespace of it, after revision `from`, without gap or duplicate.
+    ///
+    /// A `from` in the future is waited for: changes up to it are left out.
+    pub fn watch(&self, resource: &Resource, namespace: Option<&str>, from: u64) -> Result<Watch, Expired> {
+        Watch::open(&self.shared.view, resource, namespace, from)
+    }
+
+    fn commit_now(&self, writing: &Mutex<()>, write: Write) -> Result<Arc<Entry>, Refused> {
+        let _turn = writing.lock();
+        let mut batch = Batch::after(&self.shared.view);
+        let entry = batch.add(write)?;
+        batch.publish(Instant::now());
+        Ok(entry)
+    }
+}

@@ -1,0 +1,92 @@
+//! A watcher: a place in the log of its resource, no queue of its own.
+//!
+//! The place is a revision: what is newer in the log is unread, and if something newer has left it, the watch expired.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+
+use super::types::{Event, Expired, Resource};
+use super::view::{Table, View};
+
+/// The changes of a resource, or of one namespace of it, in order.
+#[derive(Debug)]
+pub struct Watch {
+    view: Arc<RwLock<View>>,
+    table: usize,
+    moved: Arc<Notify>,
+    namespace: Option<Box<str>>,
+    /// Every event up to this revision has been looked at, or was not asked for.
+    seen: u64,
+}
+
+impl Watch {
+    pub(super) fn open(
+        shared: &Arc<RwLock<View>>,
+        resource: &Resource,
+        namespace: Option<&str>,
+        from: u64,
+    ) -> Result<Self, Expired> {
+        let mut view = shared.write();
+        let id = view.id(resource);
+        let table = view.table(id);
+        let watch = Self {
+            view: Arc::clone(shared),
+            table: id,
+            moved: Arc::clone(&table.moved),
+            namespace: namespace.map(Into::into),
+            seen: from,
+        };
+        watch.check(table)?;
+        Ok(watch)
+    }
+
+    /// The next change, when there is one. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Arc<Event>, Expired> {
+        let moved = Arc::clone(&self.moved);
+        loop {
+            // Made before looking, so that a change in between wakes it.
+            let woken = moved.notified();
+            if let Some(event) = self.try_next()? {
+                return Ok(event);
+            }
+            woken.await;
+        }
+    }
+
+    /// The next change, if it is there already.
+    pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, Expired> {
+        let view = self.view.read();
+        let table = view.table(self.table);
+        self.check(table)?;
+        for event in table.after(self.seen) {
+            self.seen = event.revision();
+            if event.is_in(self.namespace.as_deref()) {
+                return Ok(Some(Arc::clone(event)));
+            }
+        }
+        self.seen = self.seen.max(view.revision());
+        Ok(None)
+    }
+
+    /// The revision up to which [`Watch::next`] has returned everything there is: what a bookmark may say.
+    ///
+    /// It moves with the writes to other resources too.
+    pub fn position(&self) -> u64 {
+        let view = self.view.read();
+        let table = view.table(self.table);
+        if self.check(table).is_err() {
+            return self.seen;
+        }
+        let reached = table.after(self.seen).next().map_or(view.revision(), |unread| unread.revision() - 1);
+        self.seen.max(reached)
+    }
+
+    fn check(&self, table: &Table) -> Result<(), Expired> {
+        if self.seen < table.oldest {
+            return Err(Expired { requested: self.seen, oldest: table.oldest });
+        }
+        Ok(())
+    }
+}

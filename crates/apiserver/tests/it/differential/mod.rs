@@ -1,0 +1,82 @@
+//! The differential suite: every story is told to two servers, and their answers must be equal.
+//!
+//! A story (`cases/*.yaml`, read by [`story`]) is a list of requests that build on each other. It runs on server A and
+//! on server B, in a namespace of its own, with cluster-wide names of its own ([`run`]). What must differ between any
+//! two servers (uids, revisions, times, generated names, addresses) gets a common name ([`normal`]); all the rest is
+//! compared: status code, content type, warnings, body, watch events ([`compare`]). What may differ for a reason stands
+//! in `differences.yaml`, and an entry there that nothing needs fails the suite. [`coverage`] counts the distinct requests,
+//! and checks that all verbs, patch types, selectors, options and errors came up.
+//!
+//! `PORTOLAN_STORY=word` runs only the stories whose file or sentence contains the word, without counting anything;
+//! `PORTOLAN_SHOW=1` prints what A answered.
+
+use std::sync::Arc;
+
+use futures::{StreamExt as _, future, stream};
+
+use self::{compare::Differences, coverage::Coverage, run::Teller, server::Server, story::Story};
+
+mod compare;
+mod coverage;
+mod normal;
+mod run;
+mod server;
+mod story;
+
+/// How many stories run at a time.
+const AT_ONCE: usize = 8;
+/// How many differences a failure shows at most.
+const SHOWN: usize = 200;
+
+/// Tells every story to both servers and fails when their answers differ without leave.
+pub(crate) async fn compare(a: Server, b: Server) {
+    let chosen = std::env::var_os("PORTOLAN_STORY").map(|word| word.to_string_lossy().into_owned());
+    let is_shown = std::env::var_os("PORTOLAN_SHOW").is_some();
+    let is_chosen = |story: &Story| {
+        chosen.as_ref().is_none_or(|word| story.sentence.contains(word) || story.file.contains(word.as_str()))
+    };
+    let stories: Vec<Arc<Story>> = story::load_all().into_iter().filter(is_chosen).map(Arc::new).collect();
+    assert!(!stories.is_empty(), "no story is called like that");
+    let (a, b) = future::join(Teller::new("a", a), Teller::new("b", b)).await;
+
+    let told = stories.iter().enumerate().map(|(number, story)| {
+        let (a, b) = (&a, &b);
+        async move { (story, future::join(a.tell(story, number), b.tell(story, number)).await) }
+    });
+    let told: Vec<_> = stream::iter(told).buffered(AT_ONCE).collect().await;
+
+    let (mut differences, mut coverage) = (Differences::load(), Coverage::default());
+    let mut failed = Vec::new();
+    for (story, (left, right)) in &told {
+        for ((step, left), right) in story.steps.iter().zip(left).zip(right) {
+            if is_shown {
+                println!("\n{}: {}: {}\n{left}", story.file, story.sentence, step.shown());
+            }
+            for (side, answer) in [("A", left), ("B", right)].iter().filter(|(_, answer)| answer.get("error").is_some())
+            {
+                failed.push(format!(
+                    "{}: {}: {}: {side}: {}",
+                    story.file,
+                    story.sentence,
+                    step.shown(),
+                    answer["error"]
+                ));
+            }
+            coverage.see(step, left);
+            differences.see(story, step, left, right);
+        }
+    }
+    let (count, mut report) = differences.unexplained(SHOWN);
+    report.extend(failed);
+    if chosen.is_none() {
+        let missing = differences.unused().chain(coverage.missing());
+        report.extend(missing);
+    }
+    println!("{} stories, {} distinct requests, {count} differences", stories.len(), coverage.distinct());
+    assert!(report.is_empty(), "\n{}\n{count} differences", report.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_embedded_server_answers_like_the_real_one() {
+    compare(Server::real(), Server::embedded().await).await;
+}

@@ -1,0 +1,49 @@
+//! A kube client in process.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use portolan_apiserver::ApiServer;
+use portolan_testkit::ticket::{Ticket, TicketSpec};
+use serde_json::json;
+
+#[tokio::test]
+async fn objects_and_custom_objects_live_and_go() -> anyhow::Result<()> {
+    let server = ApiServer::memory().await;
+    let client = server.client();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    assert_eq!(namespaces.list(&ListParams::default()).await?.items.len(), 4);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "a" }, "data": { "k": "v" } }))?;
+    let made = maps.create(&PostParams::default(), &map).await?;
+    assert!(made.uid().is_some());
+    let patched = maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({ "data": { "k": "w" } }))).await?;
+    assert_eq!(patched.data.unwrap()["k"], "w");
+    let applied = maps
+        .patch(
+            "a",
+            &PatchParams::apply("me").force(),
+            &Patch::Apply(
+                json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "k": "x" } }),
+            ),
+        )
+        .await?;
+    assert_eq!(applied.data.unwrap()["k"], "x");
+    maps.delete("a", &DeleteParams::default()).await?;
+    assert!(maps.get_opt("a").await?.is_none());
+
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    let service: Service =
+        serde_json::from_value(json!({ "metadata": { "name": "s" }, "spec": { "ports": [{ "port": 80 }] } }))?;
+    let service = services.create(&PostParams::default(), &service).await?;
+    assert!(service.spec.unwrap().cluster_ip.unwrap().starts_with("10."));
+
+    portolan_testkit::install::<Ticket>(client.clone()).await?;
+    let tickets: Api<Ticket> = Api::namespaced(client.clone(), "default");
+    let ticket = Ticket::new("t", TicketSpec { text: "hello".into(), desk: None });
+    tickets.create(&PostParams::default(), &ticket).await?;
+    let bad =
+        tickets.create(&PostParams::default(), &Ticket::new("u", TicketSpec { text: String::new(), desk: None })).await;
+    assert!(bad.unwrap_err().to_string().contains("say what the ticket is for"));
+    Ok(())
+}
