@@ -11,6 +11,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, bail};
@@ -76,6 +77,15 @@ impl Binaries {
     /// The folder that holds the programs.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// kubectl for the server of a kubeconfig.
+    pub fn kubectl(&self, kubeconfig: &Path) -> Command {
+        let mut kubectl = Command::new(self.program("kubectl"));
+        kubectl.env("KUBECONFIG", kubeconfig);
+        // kubectl remembers by address what a server serves, and the next server may get the same port.
+        kubectl.env("KUBECACHEDIR", kubeconfig.with_extension("cache"));
+        kubectl
     }
 
     /// The path of one of [`PROGRAMS`].

@@ -27,7 +27,7 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, program: Program, printer: &Printer) -> Result<Exit, Failure> {
     match command {
-        Command::Up(args) => up::run(args, program),
+        Command::Up(args) => up::run(args, program, printer),
         Command::Operator(args) => operator::run(args, program),
         Command::Agent(args) => agent::run(args, program),
         Command::Proxy(args) => proxy::run(args, program),

@@ -3,7 +3,6 @@ use crate::{Ran, portolan};
 #[test]
 fn a_command_that_is_not_there_yet_says_so_and_exits_2() {
     for (line, error) in [
-        ("up", "the embedded API server that `up` runs on is not built into this version yet"),
         ("agent", "the node agent is not built into this version yet"),
         ("proxy", "the proxy is not built into this version yet"),
         ("operator --capabilities mesh", "capability `mesh` is not built into this version yet"),
@@ -49,7 +48,7 @@ fn quiet_silences_notes_but_not_errors() {
     assert_eq!((loud.exit, loud.stdout.as_str()), (Some(0), ""));
     assert_eq!(loud.stderr, "no kinds are built into this version yet: nothing to write\n");
     assert_eq!(portolan("crds --output-dir none -q").stderr, "");
-    assert_ne!(portolan("up -q").stderr, "");
+    assert_ne!(portolan("agent -q").stderr, "");
 }
 
 /// A run that printed an error in our form, and nothing else.

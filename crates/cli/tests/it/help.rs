@@ -119,7 +119,7 @@ fn the_binary_named_kubectl_portolan_speaks_as_a_plugin() {
     let help = ran(program(&plugin).args(["crds", "--help"]).output());
     assert!(help.stdout.contains("Usage: kubectl portolan crds"), "{}", help.stdout);
     assert!(help.stdout.contains("\n  kubectl portolan crds --output-dir"), "{}", help.stdout);
-    let error = ran(program(&plugin).arg("up").output());
+    let error = ran(program(&plugin).arg("agent").output());
     assert!(error.stderr.ends_with("kubectl portolan --version\n"), "{}", error.stderr);
 }
 

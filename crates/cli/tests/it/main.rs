@@ -3,6 +3,7 @@
 mod errors;
 mod generated;
 mod help;
+mod up;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

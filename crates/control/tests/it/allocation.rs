@@ -11,7 +11,13 @@ use portolan_testkit::Faults;
 use portolan_testkit::ticket::Office;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{World, proxy};
+use crate::harness::{Backend, World, on_both_servers, proxy};
+
+on_both_servers! {
+    eight_tasks_take_2000_distinct_ids_through_30_percent_injected_conflicts,
+    answers_that_are_lost_lose_and_double_no_id,
+    exhaustion_is_a_clear_error_and_a_stop_ends_the_wait,
+}
 
 /// Takes the next number for `name`, or finds the one it took before its answer was lost.
 fn take(office: &mut Office, name: &str) -> Result<Change<u64>, Error> {
@@ -28,8 +34,8 @@ fn take(office: &mut Office, name: &str) -> Result<Change<u64>, Error> {
     Ok(Change::Write(status.next))
 }
 
-async fn eight_tasks_take(per_task: u64, faults: Faults) -> anyhow::Result<()> {
-    let world = World::new("allocation", 10_000).await?;
+async fn eight_tasks_take(backend: Backend, per_task: u64, faults: Faults) -> anyhow::Result<()> {
+    let world = World::new(backend, "allocation", 10_000).await?;
     let proxy = proxy(&world, faults).await?;
     let key = Key { namespace: world.namespace.clone(), name: "office".into() };
     let stop = CancellationToken::new();
@@ -52,25 +58,31 @@ async fn eight_tasks_take(per_task: u64, faults: Faults) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_tasks_take_2000_distinct_ids_through_30_percent_injected_conflicts() -> anyhow::Result<()> {
-    eight_tasks_take(250, Faults { seed: 1, conflict: 0.3, ..Faults::default() }).await
+async fn eight_tasks_take_2000_distinct_ids_through_30_percent_injected_conflicts(
+    backend: Backend,
+) -> anyhow::Result<()> {
+    eight_tasks_take(backend, 250, Faults { seed: 1, conflict: 0.3, ..Faults::default() }).await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_are_lost_lose_and_double_no_id() -> anyhow::Result<()> {
-    eight_tasks_take(10, Faults { seed: 2, drop_before: 0.1, drop_after: 0.2, conflict: 0.1, ..Faults::default() })
-        .await
+async fn answers_that_are_lost_lose_and_double_no_id(backend: Backend) -> anyhow::Result<()> {
+    eight_tasks_take(
+        backend,
+        10,
+        Faults { seed: 2, drop_before: 0.1, drop_after: 0.2, conflict: 0.1, ..Faults::default() },
+    )
+    .await
 }
 
-#[tokio::test]
-async fn exhaustion_is_a_clear_error_and_a_stop_ends_the_wait() -> anyhow::Result<()> {
-    let world = World::new("allocation", 0).await?;
+async fn exhaustion_is_a_clear_error_and_a_stop_ends_the_wait(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "allocation", 0).await?;
     let proxy = proxy(&world, Faults { conflict: 1.0, ..Faults::default() }).await?;
     let key = Key { namespace: world.namespace.clone(), name: "office".into() };
     let stop = CancellationToken::new();
     let full = change(&proxy.client(), &key, Part::Status, &stop, |office| take(office, "late")).await;
-    assert_eq!(full.unwrap_err().to_string(), "taking a number: all 0 numbers are taken: raise spec.last");
+    assert_eq!(
+        full.expect_err("no number is free").to_string(),
+        "taking a number: all 0 numbers are taken: raise spec.last"
+    );
 
     let client = proxy.client();
     let endless = change(&client, &key, Part::Status, &stop, |office: &mut Office| {
@@ -83,6 +95,6 @@ async fn exhaustion_is_a_clear_error_and_a_stop_ends_the_wait() -> anyhow::Resul
         }
         stop.cancel();
     });
-    assert_eq!(ended.unwrap_err().reason(), "Stopped");
+    assert_eq!(ended.expect_err("it was stopped").reason(), "Stopped");
     Ok(())
 }

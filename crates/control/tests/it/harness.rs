@@ -1,38 +1,97 @@
 //! What these tests share: a namespace with an office, tickets in it, and replicas of the tickets capability.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Output;
 use std::time::Duration;
 
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
+use portolan_apiserver::running::{self, Running};
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::lease;
 use portolan_control::runtime::metrics::TurnLabel;
 use portolan_testkit::ticket::{Office, OfficeSpec, Ticket, TicketSpec};
-use portolan_testkit::{ControlPlane, FaultProxy, Faults, install};
+use portolan_testkit::{Binaries, ControlPlane, FaultProxy, Faults, install};
+
+use tempfile::TempDir;
 
 use crate::tickets;
 
 /// Long for a loaded machine; nothing here waits for it unless something is broken.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A namespace of its own on the shared control plane.
+/// Which API server a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// kube-apiserver and etcd, shared by all tests of this binary.
+    Real,
+    /// Ours, one for each test.
+    Embedded,
+}
+
+/// Makes each of these tests two: one per API server.
+macro_rules! on_both_servers {
+    ($($name:ident),* $(,)?) => {
+        on_both_servers!(on_the_real_server Real $($name)*);
+        on_both_servers!(on_the_embedded_server Embedded $($name)*);
+    };
+    ($server:ident $backend:ident $($name:ident)*) => {
+        mod $server {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() -> anyhow::Result<()> {
+                    super::$name($crate::harness::Backend::$backend).await
+                }
+            )*
+        }
+    };
+}
+pub(crate) use on_both_servers;
+
+/// A namespace of its own on an API server.
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    kubeconfig: PathBuf,
+    _embedded: Option<(Running, TempDir)>,
 }
 
 impl World {
     /// A namespace with an office that gives out numbers up to `last`.
-    pub(crate) async fn new(prefix: &str, last: u64) -> anyhow::Result<Self> {
-        let plane = ControlPlane::shared();
-        let client = plane.client();
+    pub(crate) async fn new(backend: Backend, prefix: &str, last: u64) -> anyhow::Result<Self> {
+        let (client, kubeconfig, embedded) = match backend {
+            Backend::Real => {
+                let plane = ControlPlane::shared();
+                (plane.client(), plane.kubeconfig_path().to_owned(), None)
+            }
+            Backend::Embedded => {
+                let folder = tempfile::tempdir()?;
+                let kubeconfig = folder.path().join("kubeconfig");
+                let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+                let options = running::Options { listen, data_dir: None, kubeconfig: kubeconfig.clone(), nodes: 0 };
+                let running = Running::start(options).await?;
+                (running.client(), kubeconfig, Some((running, folder)))
+            }
+        };
         install::<Ticket>(client.clone()).await?;
         install::<Office>(client.clone()).await?;
-        let namespace = plane.namespace(prefix).await?;
-        let world = Self { client, namespace };
+        let wanted = Namespace {
+            metadata: ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        let made = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &wanted).await?;
+        let world = Self { client, namespace: made.name_any(), kubeconfig, _embedded: embedded };
         world.offices().create(&PostParams::default(), &Office::new("office", OfficeSpec { last })).await?;
         Ok(world)
+    }
+
+    /// Runs kubectl in the namespace.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        let mut command = Binaries::locate()?.kubectl(&self.kubeconfig);
+        command.args(["--namespace", &self.namespace]).args(arguments).output().context("starting kubectl failed")
     }
 
     pub(crate) fn tickets(&self) -> Api<Ticket> {

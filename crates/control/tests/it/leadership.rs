@@ -9,7 +9,14 @@ use portolan_testkit::program::example;
 use portolan_testkit::{Exchange, FaultProxy, Faults, Program, Signal};
 use tokio::time::sleep;
 
-use crate::harness::{World, eventually, proxy};
+use crate::harness::{Backend, World, eventually, on_both_servers, proxy};
+
+on_both_servers! {
+    when_the_leader_is_killed_the_other_leads_and_never_did_both_write,
+    a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes,
+    a_leader_that_is_cut_off_stops_writing_before_its_lease_can_be_taken,
+    a_leader_told_to_stop_finishes_and_gives_the_lease_back,
+}
 
 /// An operator process of its own, and all it says to the API server.
 struct Operator {
@@ -67,9 +74,8 @@ fn never_wrote_at_once(earlier: &Operator, later: &Operator) {
     assert!(last < first, "{} wrote {:?} after {} had begun", earlier.identity, last - first, later.identity);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_the_leader_is_killed_the_other_leads_and_never_did_both_write() -> anyhow::Result<()> {
-    let (world, folder) = (World::new("killed", 10_000).await?, tempfile::tempdir()?);
+async fn when_the_leader_is_killed_the_other_leads_and_never_did_both_write(backend: Backend) -> anyhow::Result<()> {
+    let (world, folder) = (World::new(backend, "killed", 10_000).await?, tempfile::tempdir()?);
     let first = Operator::start(&world, "first", folder.path()).await?;
     leads(&world, "first").await?;
     let second = Operator::start(&world, "second", folder.path()).await?;
@@ -85,9 +91,8 @@ async fn when_the_leader_is_killed_the_other_leads_and_never_did_both_write() ->
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes() -> anyhow::Result<()> {
-    let (world, folder) = (World::new("asleep", 10_000).await?, tempfile::tempdir()?);
+async fn a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes(backend: Backend) -> anyhow::Result<()> {
+    let (world, folder) = (World::new(backend, "asleep", 10_000).await?, tempfile::tempdir()?);
     let first = Operator::start(&world, "first", folder.path()).await?;
     leads(&world, "first").await?;
     let second = Operator::start(&world, "second", folder.path()).await?;
@@ -107,9 +112,8 @@ async fn a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes() -> an
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_stops_writing_before_its_lease_can_be_taken() -> anyhow::Result<()> {
-    let (world, folder) = (World::new("cut", 10_000).await?, tempfile::tempdir()?);
+async fn a_leader_that_is_cut_off_stops_writing_before_its_lease_can_be_taken(backend: Backend) -> anyhow::Result<()> {
+    let (world, folder) = (World::new(backend, "cut", 10_000).await?, tempfile::tempdir()?);
     let first = Operator::start(&world, "first", folder.path()).await?;
     leads(&world, "first").await?;
     let second = Operator::start(&world, "second", folder.path()).await?;
@@ -126,9 +130,8 @@ async fn a_leader_that_is_cut_off_stops_writing_before_its_lease_can_be_taken() 
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_told_to_stop_finishes_and_gives_the_lease_back() -> anyhow::Result<()> {
-    let (world, folder) = (World::new("stopped", 10_000).await?, tempfile::tempdir()?);
+async fn a_leader_told_to_stop_finishes_and_gives_the_lease_back(backend: Backend) -> anyhow::Result<()> {
+    let (world, folder) = (World::new(backend, "stopped", 10_000).await?, tempfile::tempdir()?);
     let mut first = Operator::start(&world, "first", folder.path()).await?;
     world.add_ticket("one").await?;
     world.converged(1).await?;

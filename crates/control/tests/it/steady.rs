@@ -1,21 +1,24 @@
 //! A converged world is left alone, and one bad object stops nothing else.
 
-use std::process::Output;
-
-use anyhow::Context as _;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use portolan_testkit::ticket::Ticket;
-use portolan_testkit::{ControlPlane, FaultProxy, Faults};
+use portolan_testkit::{FaultProxy, Faults};
 use serde_json::json;
 
-use crate::harness::{Replica, World, eventually, proxy, ticket};
+use crate::harness::{Backend, Replica, World, eventually, on_both_servers, proxy, ticket};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_converged_world_resynced_ten_times_is_not_written_to() -> anyhow::Result<()> {
-    let world = World::new("steady", 100).await?;
+on_both_servers! {
+    a_converged_world_resynced_ten_times_is_not_written_to,
+    no_plan_is_made_on_a_view_older_than_our_own_last_write,
+    a_bad_object_gets_its_reason_and_the_others_go_on,
+    kubectl_waits_on_conditions_and_each_transition_is_told_once,
+}
+
+async fn a_converged_world_resynced_ten_times_is_not_written_to(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "steady", 100).await?;
     let proxy = proxy(&world, Faults::default()).await?;
     for index in 0..20 {
         world.add_ticket(&format!("t{index}")).await?;
@@ -40,9 +43,8 @@ async fn a_converged_world_resynced_ten_times_is_not_written_to() -> anyhow::Res
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_plan_is_made_on_a_view_older_than_our_own_last_write() -> anyhow::Result<()> {
-    let world = World::new("stale", 100).await?;
+async fn no_plan_is_made_on_a_view_older_than_our_own_last_write(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "stale", 100).await?;
     let proxy = proxy(&world, Faults::default()).await?;
     world.add_ticket("one").await?;
     let replica = Replica::start(&proxy, &world)?;
@@ -73,9 +75,8 @@ async fn sees(proxy: &FaultProxy, world: &World, name: &str) -> anyhow::Result<(
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_object_gets_its_reason_and_the_others_go_on() -> anyhow::Result<()> {
-    let world = World::new("bad", 2).await?;
+async fn a_bad_object_gets_its_reason_and_the_others_go_on(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "bad", 2).await?;
     let proxy = proxy(&world, Faults::default()).await?;
     for (name, desk) in [("bad", Some("two words")), ("good", None), ("better", None), ("late", None)] {
         world.tickets().create(&PostParams::default(), &ticket(name, desk)).await?;
@@ -104,16 +105,15 @@ async fn reason_of(world: &World, name: &str) -> anyhow::Result<String> {
     Ok(status.conditions.first().map(|condition| condition.reason.clone()).unwrap_or_default())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_waits_on_conditions_and_each_transition_is_told_once() -> anyhow::Result<()> {
-    let world = World::new("events", 1).await?;
+async fn kubectl_waits_on_conditions_and_each_transition_is_told_once(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "events", 1).await?;
     let proxy = proxy(&world, Faults::default()).await?;
     world.add_ticket("one").await?;
     world.add_ticket("two").await?;
     let replica = Replica::start(&proxy, &world)?;
-    let waited = kubectl(&world, &["wait", "--for=condition=Ready", "ticket/one", "--timeout=60s"])?;
+    let waited = world.kubectl(&["wait", "--for=condition=Ready", "ticket/one", "--timeout=60s"])?;
     assert!(waited.status.success(), "{waited:?}");
-    let shown = kubectl(&world, &["get", "ticket", "one", "-o", "jsonpath={.status.conditions[0].reason}"])?;
+    let shown = world.kubectl(&["get", "ticket", "one", "-o", "jsonpath={.status.conditions[0].reason}"])?;
     assert_eq!(String::from_utf8_lossy(&shown.stdout), "Numbered");
     replica.process.stop().await?;
 
@@ -135,9 +135,4 @@ async fn kubectl_waits_on_conditions_and_each_transition_is_told_once() -> anyho
     replica.process.stop().await?;
     assert_eq!(told().await?, expected);
     Ok(())
-}
-
-fn kubectl(world: &World, arguments: &[&str]) -> anyhow::Result<Output> {
-    let mut command = ControlPlane::shared().kubectl();
-    command.args(["--namespace", &world.namespace]).args(arguments).output().context("starting kubectl failed")
 }

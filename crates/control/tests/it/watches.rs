@@ -16,7 +16,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::harness::{World, eventually, proxy, ticket};
+use crate::harness::{Backend, World, eventually, on_both_servers, proxy, ticket};
+
+on_both_servers! {
+    a_watch_cut_and_expired_at_every_event_equals_a_fresh_list,
+    a_malformed_object_is_left_out_and_reported_and_the_others_go_on,
+    managed_fields_are_not_kept,
+}
 
 /// One watch of a kind through a proxy.
 struct View<K> {
@@ -86,8 +92,7 @@ async fn run_script(maps: &Api<ConfigMap>) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_cut_and_expired_at_every_event_equals_a_fresh_list() -> anyhow::Result<()> {
+async fn a_watch_cut_and_expired_at_every_event_equals_a_fresh_list(backend: Backend) -> anyhow::Result<()> {
     use WatchStep::{Cut, End, ExpireInStream, ExpireOnOpen, Lose, Pass};
     for at in 0..=EVENTS {
         for script in [
@@ -97,7 +102,7 @@ async fn a_watch_cut_and_expired_at_every_event_equals_a_fresh_list() -> anyhow:
             vec![Pass(at), ExpireInStream],
             vec![Pass(at), Lose((EVENTS - at).min(2)), ExpireInStream],
         ] {
-            let world = World::new("watch", 0).await?;
+            let world = World::new(backend, "watch", 0).await?;
             let proxy = proxy(&world, Faults::default()).await?;
             proxy.script_watch("configmaps", script.clone());
             let view = view::<ConfigMap>(&proxy, &world);
@@ -126,9 +131,8 @@ struct NumberedDeskSpec {
     desk: Option<u64>,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_malformed_object_is_left_out_and_reported_and_the_others_go_on() -> anyhow::Result<()> {
-    let world = World::new("malformed", 0).await?;
+async fn a_malformed_object_is_left_out_and_reported_and_the_others_go_on(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "malformed", 0).await?;
     let proxy = proxy(&world, Faults::default()).await?;
     let labelled = |name: &str, desk: Option<&str>| {
         let mut ticket = ticket(name, desk);
@@ -161,9 +165,8 @@ async fn a_malformed_object_is_left_out_and_reported_and_the_others_go_on() -> a
     .await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn managed_fields_are_not_kept() -> anyhow::Result<()> {
-    let world = World::new("managed", 0).await?;
+async fn managed_fields_are_not_kept(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "managed", 0).await?;
     let proxy = proxy(&world, Faults::default()).await?;
     let view = view::<ConfigMap>(&proxy, &world);
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);

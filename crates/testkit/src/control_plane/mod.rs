@@ -111,11 +111,7 @@ impl ControlPlane {
 
     /// kubectl with an administrator's rights.
     pub fn kubectl(&self) -> Command {
-        let mut kubectl = Command::new(self.binaries.program("kubectl"));
-        kubectl.env("KUBECONFIG", &self.kubeconfig);
-        // kubectl remembers by address what a server serves, and the next server may get the same port.
-        kubectl.env("KUBECACHEDIR", self.folder.path().join("kubectl"));
-        kubectl
+        self.binaries.kubectl(&self.kubeconfig)
     }
 
     /// Makes a fresh namespace whose name begins with `prefix`, and returns the name.

@@ -1,0 +1,76 @@
+use std::path::Path;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use portolan_testkit::{Binaries, Program, Signal};
+
+use crate::program;
+
+/// `portolan up` on a free port, and a kubectl for it.
+struct Up {
+    program: Program,
+    folder: tempfile::TempDir,
+}
+
+impl Up {
+    fn start(folder: tempfile::TempDir, more: &[&str]) -> anyhow::Result<Self> {
+        let kubeconfig = folder.path().join("kubeconfig");
+        drop(std::fs::remove_file(&kubeconfig));
+        let mut arguments = vec!["up", "--listen", "127.0.0.1:0", "--kubeconfig", "kubeconfig"];
+        arguments.extend(more);
+        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let portolan = Path::new(env!("CARGO_BIN_EXE_portolan"));
+        let mut program = Program::start("portolan", portolan, &arguments, folder.path())?;
+        let began = Instant::now();
+        while !kubeconfig.exists() {
+            anyhow::ensure!(program.ended()?.is_none(), "it ended: {}", program.log_tail());
+            anyhow::ensure!(began.elapsed() < Duration::from_mins(1), "no kubeconfig: {}", program.log_tail());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Self { program, folder })
+    }
+
+    fn kubectl(&self, line: &str) -> anyhow::Result<String> {
+        let kubectl = Binaries::locate()?.program("kubectl");
+        let mut command = program(&kubectl);
+        command.env("HOME", self.folder.path()).env("KUBECONFIG", self.folder.path().join("kubeconfig"));
+        let Output { status, stdout, stderr } = command.args(line.split_whitespace()).output()?;
+        let said = String::from_utf8_lossy(&stdout).into_owned();
+        anyhow::ensure!(status.success(), "kubectl {line}: {said}{}", String::from_utf8_lossy(&stderr));
+        Ok(said)
+    }
+
+    fn stop(mut self) -> anyhow::Result<tempfile::TempDir> {
+        self.program.signal(Signal::INT)?;
+        let ended = self.program.wait().context("waiting for portolan failed")?;
+        anyhow::ensure!(ended.success(), "it ended with {ended}: {}", self.program.log_tail());
+        Ok(self.folder)
+    }
+}
+
+#[test]
+fn up_serves_kubectl_and_ctrl_c_stops_it() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &[])?;
+    let listed = up.kubectl("get crds,nodes,ns -o name")?;
+    for name in ["node/node-1", "node/node-2", "node/node-3", "namespace/default", "namespace/kube-system"] {
+        assert!(listed.lines().any(|line| line == name), "{name} is missing:\n{listed}");
+    }
+    assert!(up.kubectl("get nodes")?.contains("Ready"), "the nodes are ready");
+    up.stop()?;
+    Ok(())
+}
+
+#[test]
+fn what_was_made_is_there_after_a_restart_with_a_data_dir() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &["--data-dir", "data", "--empty"])?;
+    let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"},"data":{"key":"value"}}"#;
+    let file = up.folder.path().join("map.json");
+    std::fs::write(&file, map)?;
+    up.kubectl(&format!("apply -f {}", file.display()))?;
+    assert!(!up.kubectl("get nodes -o name")?.contains("node"), "empty means no nodes");
+    let up = Up::start(up.stop()?, &["--data-dir", "data", "--empty"])?;
+    assert_eq!(up.kubectl("get configmap kept -o jsonpath={.data.key}")?, "value");
+    up.stop()?;
+    Ok(())
+}
