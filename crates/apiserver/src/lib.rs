@@ -13,9 +13,11 @@
 
 pub mod admission;
 pub mod auth;
+mod clock;
 pub mod crd;
 pub mod kinds;
 pub mod loops;
+mod names;
 mod object;
 pub mod patch;
 pub mod rest;
@@ -26,4 +28,5 @@ mod server;
 pub mod status;
 pub mod store;
 
+pub use clock::Clock;
 pub use server::ApiServer;

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ApiServer;
-use crate::auth::kubeconfig::{self, Credential};
-use crate::loops::{Accounts, Kubelets, Loops, Range};
+use crate::auth::kubeconfig;
+use crate::loops::{Kubelets, Loops, Range};
 use crate::{auth, serve, store};
 
 /// How to run.
@@ -67,19 +67,13 @@ impl Running {
         let url = listener.url();
         let authority = listener.authority().certificate().to_owned();
         let admin = listener.authority().client("portolan-admin", "system:masters", Timestamp::now())?;
-        write(&kubeconfig, &kubeconfig::render("portolan", &url, &authority, &Credential::Certificate(&admin)))?;
+        write(&kubeconfig, &kubeconfig::render("portolan", &url, &authority, &admin))?;
 
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let answering = server.clone();
-        let service = move |request: http::Request<hyper::body::Incoming>,
-                            peer: Option<std::sync::Arc<auth::Identity>>| {
-            let answering = answering.clone();
-            async move { answering.answer(request.map(crate::rest::boxed), peer.as_deref()).await }
-        };
-        tasks.spawn(listener.run(service, stop.clone()));
+        tasks.spawn(listener.run(server.clone(), stop.clone()));
         simulate(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
         let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS) };
-        let loops = start_loops(&server, Loops { accounts: Accounts { authority }, kubelets }, stop.clone())?;
+        let loops = start_loops(&server, Loops { kubelets }, stop.clone())?;
         Ok(Self { server, url, stop, tasks, loops: Some(loops) })
     }
 
@@ -102,8 +96,20 @@ impl Running {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.loops = None;
+        // A client that was dropped lets go of the store once its task has run; who keeps one keeps the folder, too.
+        let released = async {
+            while !self.server.is_last() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(RELEASE, released).await.is_err() {
+            tracing::debug!("a client still holds the store");
+        }
     }
 }
+
+/// How long a stop waits for clients that were dropped.
+const RELEASE: Duration = Duration::from_secs(1);
 
 /// Addresses of simulated pods.
 const PODS: Range = Range { first: std::net::Ipv4Addr::new(10, 244, 0, 1), count: 65_000 };
@@ -127,38 +133,32 @@ fn start_loops(server: &ApiServer, loops: Loops, stop: CancellationToken) -> Res
 /// Makes `node-1` and its fellows, Ready and with addresses; those that are there stay as they are.
 async fn simulate(client: &Client, count: usize) -> Result<(), kube::Error> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    let manager = PatchParams::apply("portolan-up").force();
     for number in 1..=count {
         let name = format!("node-{number}");
-        if nodes.get_opt(&name).await?.is_some() {
-            continue;
+        if nodes.get_opt(&name).await?.is_none() {
+            let node = Patch::Apply(node(&name, number));
+            nodes.patch(&name, &manager, &node).await?;
+            nodes.patch_status(&name, &manager, &node).await?;
         }
-        let manager = PatchParams::apply("portolan-up").force();
-        nodes.patch(&name, &manager, &Patch::Apply(node(&name))).await?;
-        nodes.patch_status(&name, &manager, &Patch::Apply(node_status(&name, number))).await?;
     }
     Ok(())
 }
 
-fn node(name: &str) -> Value {
+fn node(name: &str, number: usize) -> Value {
+    let now = crate::object::time(Timestamp::now());
     let labels =
         json!({ "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "portolan.dev/simulated": "true" });
-    json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } })
-}
-
-fn node_status(name: &str, number: usize) -> Value {
-    let now = crate::object::time(Timestamp::now());
     let ready = json!({
         "type": "Ready", "status": "True", "reason": "Simulated", "message": "this node is simulated by portolan up",
         "lastHeartbeatTime": now, "lastTransitionTime": now,
     });
+    let addresses = json!([
+        { "type": "InternalIP", "address": format!("10.6.{}.{}", number / 250, number % 250 + 1) },
+        { "type": "Hostname", "address": name },
+    ]);
     json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
-        "status": {
-            "addresses": [
-                { "type": "InternalIP", "address": format!("10.6.{}.{}", number / 250, number % 250 + 1) },
-                { "type": "Hostname", "address": name },
-            ],
-            "conditions": [ready],
-        },
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
+        "status": { "addresses": addresses, "conditions": [ready] },
     })
 }

@@ -83,15 +83,9 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    pub fn not_found(about: About<'_>) -> Self {
-        let message = format!("{} not found", about.named());
-        Self { details: about.details(), ..Self::new(StatusCode::NOT_FOUND, "NotFound", message) }
-    }
-
     /// The path leads nowhere.
     pub fn no_such_path() -> Self {
-        let message = "the server could not find the requested resource";
-        Self::generic(StatusCode::NOT_FOUND, "NotFound", message)
+        Self::generic(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
     }
 
     /// The path is known, the method is not.
@@ -100,25 +94,27 @@ impl Failure {
         Self::generic(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }
 
+    pub fn not_found(about: About<'_>) -> Self {
+        Self::of(about, StatusCode::NOT_FOUND, "NotFound", format!("{} not found", about.named()))
+    }
+
     /// A kind that does not know a verb; `about` has no name here.
     pub fn verb_not_supported(about: About<'_>, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {:?}", about.qualified());
-        Self { details: about.details(), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message) }
+        Self::of(about, StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
     }
 
     pub fn already_exists(about: About<'_>) -> Self {
-        let message = format!("{} already exists", about.named());
-        Self { details: about.details(), ..Self::new(StatusCode::CONFLICT, "AlreadyExists", message) }
+        Self::of(about, StatusCode::CONFLICT, "AlreadyExists", format!("{} already exists", about.named()))
     }
 
     pub fn conflict(about: About<'_>, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {}: {why}", about.named());
-        Self { details: about.details(), ..Self::new(StatusCode::CONFLICT, "Conflict", message) }
+        Self::of(about, StatusCode::CONFLICT, "Conflict", message)
     }
 
     pub fn forbidden(about: About<'_>, why: &str) -> Self {
-        let message = format!("{} is forbidden: {why}", about.named());
-        Self { details: about.details(), ..Self::new(StatusCode::FORBIDDEN, "Forbidden", message) }
+        Self::of(about, StatusCode::FORBIDDEN, "Forbidden", format!("{} is forbidden: {why}", about.named()))
     }
 
     pub fn expired(message: impl Into<String>) -> Self {
@@ -127,21 +123,21 @@ impl Failure {
 
     /// An object that breaks rules; `about.resource` is its kind here, as Kubernetes has it.
     pub fn invalid(about: About<'_>, causes: &[Cause]) -> Self {
+        let mut lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         // The message tells each fault once, the causes as often as it was found.
-        let mut lines: Vec<String> = Vec::new();
-        for line in causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)) {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
+        lines.dedup();
         let faults = match lines.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let mut details = about.details();
-        details.insert("causes".to_owned(), causes.iter().map(Cause::to_json).collect());
         let message = format!("{} is invalid: {faults}", about.named());
-        Self { details, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message) }
+        let mut failure = Self::of(about, StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        failure.details.insert("causes".to_owned(), causes.iter().map(Cause::to_json).collect());
+        failure
+    }
+
+    fn of(about: About<'_>, code: StatusCode, reason: &'static str, message: String) -> Self {
+        Self { details: about.details(), ..Self::new(code, reason, message) }
     }
 
     /// The `Status` object.

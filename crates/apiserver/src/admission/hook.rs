@@ -1,14 +1,16 @@
 //! One webhook of a configuration, compiled, and whether it wants to see a request.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::caller::Endpoint;
-use super::conditions::Conditions;
-use super::rules::Rule;
-use super::selector::Selector;
-use super::{Attributes, review};
+use super::{Attributes, Operation};
 use crate::status::{About, Failure};
 
 /// Kubernetes' default for `timeoutSeconds`.
@@ -25,16 +27,13 @@ pub(super) struct Hook {
     pub(super) ignore_failures: bool,
     /// It has side effects even when asked not to.
     pub(super) side_effects: bool,
-    /// reinvocationPolicy IfNeeded.
-    pub(super) reinvoke: bool,
-    /// The versions of AdmissionReview it reads.
-    pub(super) reviews: Vec<String>,
-    rules: Vec<Rule>,
+    /// It reads AdmissionReview v1.
+    pub(super) reads_v1: bool,
+    rules: Vec<RuleWithOperations>,
     /// matchPolicy Equivalent.
     equivalent: bool,
-    namespaces: Result<Selector, String>,
-    objects: Result<Selector, String>,
-    conditions: Conditions,
+    namespaces: Selector,
+    objects: Selector,
 }
 
 /// The form in which a webhook wants to see the object.
@@ -58,86 +57,58 @@ pub(super) fn all(configurations: &[Value]) -> Vec<Hook> {
 impl Hook {
     pub(super) fn new(hook: &Value, mutating: bool) -> Self {
         let word = |field: &str| hook[field].as_str().unwrap_or_default();
-        let ignore_failures = word("failurePolicy") == "Ignore";
-        let list = |field: &str| hook[field].as_array().into_iter().flatten();
         Self {
             name: word("name").to_owned(),
             mutating,
             endpoint: Endpoint::new(&hook["clientConfig"]),
             timeout: Duration::from_secs(hook["timeoutSeconds"].as_u64().unwrap_or(DEFAULT_TIMEOUT_SECONDS)),
-            ignore_failures,
+            ignore_failures: word("failurePolicy") == "Ignore",
             side_effects: !matches!(word("sideEffects"), "None" | "NoneOnDryRun"),
-            reinvoke: word("reinvocationPolicy") == "IfNeeded",
-            reviews: list("admissionReviewVersions").filter_map(Value::as_str).map(str::to_owned).collect(),
-            rules: list("rules").map(Rule::new).collect(),
+            reads_v1: read::<Vec<String>>(&hook["admissionReviewVersions"]).iter().any(|version| version == "v1"),
+            rules: read(&hook["rules"]),
             // Equivalent is the default that the API server writes.
             equivalent: word("matchPolicy") != "Exact",
-            namespaces: Selector::new(hook.get("namespaceSelector")),
-            objects: Selector::new(hook.get("objectSelector")),
-            conditions: Conditions::new(&hook["matchConditions"]),
+            namespaces: selector(&hook["namespaceSelector"]),
+            objects: selector(&hook["objectSelector"]),
         }
     }
 
     /// Whether, and in which form, it wants to see a request.
     pub(super) fn wants(&self, attributes: &Attributes<'_>, object: &Value) -> Result<Option<Target>, Failure> {
-        // A selector that cannot be answered is no error for those whom the rules do not mean.
-        let namespace = self.selects_namespace(attributes, object);
-        let selected = self.selects_object(attributes, object);
-        if matches!(namespace, Ok(false)) || matches!(selected, Ok(false)) {
-            return Ok(None);
-        }
         let Some(target) = self.target(attributes) else { return Ok(None) };
-        namespace?;
-        selected?;
-        if self.conditions.is_empty() {
-            return Ok(Some(target));
-        }
-        match self.conditions.hold(attributes, &target, object) {
-            Ok(true) => Ok(Some(target)),
-            Ok(false) => Ok(None),
-            Err(_) if self.ignore_failures => Ok(None),
-            Err(why) => Err(forbidden(attributes, &why)),
-        }
+        let wanted = self.selects_object(attributes, object) && self.selects_namespace(attributes, object)?;
+        Ok(wanted.then_some(target))
     }
 
     fn target(&self, attributes: &Attributes<'_>) -> Option<Target> {
-        let version = |version: &str| Target { version: version.to_owned() };
-        if self.rules.iter().any(|rule| rule.matches(attributes, attributes.version)) {
-            return Some(version(attributes.version));
-        }
-        if !self.equivalent {
-            return None;
-        }
-        let others = || attributes.versions.iter().filter(|other| *other != attributes.version);
-        self.rules
-            .iter()
-            .find_map(|rule| others().find(|other| rule.matches(attributes, other)).map(|other| version(other)))
+        let others = attributes.versions.iter().map(String::as_str).filter(|_| self.equivalent);
+        let mut versions = std::iter::once(attributes.version).chain(others);
+        let version = versions.find(|version| self.rules.iter().any(|rule| matches(rule, attributes, version)))?;
+        Some(Target { version: version.to_owned() })
     }
 
     fn selects_namespace(&self, attributes: &Attributes<'_>, object: &Value) -> Result<bool, Failure> {
         let about_namespaces = attributes.resource == "namespaces";
-        if attributes.namespace.is_empty() && !about_namespaces {
+        if self.namespaces.selects_all() || (attributes.namespace.is_empty() && !about_namespaces) {
             return Ok(true);
         }
-        let selector = self.namespaces.as_ref().map_err(|why| review::internal(why))?;
-        if selector.is_empty() {
-            return Ok(true);
-        }
-        let writes = matches!(attributes.operation, super::Operation::Create | super::Operation::Update);
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update);
         if about_namespaces && attributes.subresource.is_empty() && writes {
-            return Ok(selector.matches(&object["metadata"]["labels"]));
+            return Ok(self.namespaces.matches(&read(&object["metadata"]["labels"])));
         }
         let Some(labels) = attributes.namespace_labels else {
             let about = About { group: "", resource: "namespaces", name: attributes.namespace };
             return Err(Failure::not_found(about));
         };
-        Ok(selector.matches(labels))
+        Ok(self.namespaces.matches(&read(labels)))
     }
 
-    fn selects_object(&self, attributes: &Attributes<'_>, object: &Value) -> Result<bool, Failure> {
-        let selector = self.objects.as_ref().map_err(|why| review::internal(why))?;
-        let has = |object: &Value| !object.is_null() && selector.matches(&object["metadata"]["labels"]);
-        Ok(selector.is_empty() || has(object) || attributes.old.is_some_and(has))
+    fn selects_object(&self, attributes: &Attributes<'_>, object: &Value) -> bool {
+        let has = |object: &Value| {
+            let labels: BTreeMap<String, String> = read(&object["metadata"]["labels"]);
+            !object.is_null() && self.objects.matches(&labels)
+        };
+        self.objects.selects_all() || has(object) || attributes.old.is_some_and(has)
     }
 }
 
@@ -152,8 +123,34 @@ impl Target {
     }
 }
 
-/// `configmaps "x" is forbidden: ...`.
-fn forbidden(attributes: &Attributes<'_>, why: &str) -> Failure {
-    let about = About { group: attributes.group, resource: attributes.resource, name: attributes.name };
-    Failure::forbidden(about, why)
+/// Whether a request is meant by a rule, were its resource asked for in `version`.
+fn matches(rule: &RuleWithOperations, attributes: &Attributes<'_>, version: &str) -> bool {
+    let any =
+        |words: &Option<Vec<String>>, wanted: &str| words.iter().flatten().any(|word| word == "*" || word == wanted);
+    // Requests about a Namespace carry its name as namespace, and are cluster-wide all the same.
+    let cluster =
+        attributes.namespace.is_empty() || (attributes.group.is_empty() && attributes.resource == "namespaces");
+    let in_scope = match rule.scope.as_deref() {
+        None | Some("*") => true,
+        Some(scope) => scope == if cluster { "Cluster" } else { "Namespaced" },
+    };
+    let mut resources = rule.resources.iter().flatten().map(|word| word.split_once('/').unwrap_or((word, "")));
+    in_scope
+        && any(&rule.operations, attributes.operation.as_str())
+        && any(&rule.api_groups, attributes.group)
+        && any(&rule.api_versions, version)
+        && resources.any(|(resource, subresource)| {
+            (resource == "*" || resource == attributes.resource)
+                && (subresource == "*" || subresource == attributes.subresource)
+        })
+}
+
+/// A part of a stored object; validation has seen to it that it can be read.
+fn read<T: DeserializeOwned + Default>(value: &Value) -> T {
+    T::deserialize(value).unwrap_or_default()
+}
+
+/// A label selector; absent selects everything.
+fn selector(value: &Value) -> Selector {
+    read::<LabelSelector>(value).try_into().unwrap_or_default()
 }

@@ -56,7 +56,6 @@ pub struct Authority {
 pub struct Signed {
     pub certificate: String,
     pub key: String,
-    pub expires: Timestamp,
 }
 
 impl Authority {
@@ -128,7 +127,7 @@ impl Authority {
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, now, expires);
-        Ok(Signed { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem(), expires })
+        Ok(Signed { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
     }
 
     /// Name and time in two lines, then certificate and key: nothing needs to be parsed out of the certificate.
@@ -148,11 +147,6 @@ impl Authority {
 }
 
 impl Signed {
-    /// Whether less than 30 days are left.
-    pub fn is_ending(&self, now: Timestamp) -> bool {
-        is_ending(self.expires, now)
-    }
-
     /// The certificate in DER.
     pub fn der(&self) -> Result<CertificateDer<'static>, Error> {
         let unreadable = |_| Error::Unreadable { path: "certificate".to_owned() };
@@ -165,10 +159,6 @@ impl Signed {
         let provider = rustls::crypto::ring::default_provider();
         Ok(Arc::new(CertifiedKey::from_der(vec![self.der()?], PrivateKeyDer::Pkcs8(key), &provider)?))
     }
-}
-
-pub(crate) fn is_ending(expires: Timestamp, now: Timestamp) -> bool {
-    later(now, 30 * DAY) > expires
 }
 
 /// Writes a file that only its owner can read, whole or not at all.
@@ -239,14 +229,5 @@ mod tests {
 
         assert!(error.to_string().contains("ca.pem: is no certificate authority of ours"), "{error}");
         assert_eq!(std::fs::read_to_string(folder.path().join(AUTHORITY_FILE)).unwrap(), "nonsense");
-    }
-
-    #[test]
-    fn a_certificate_is_renewed_a_month_before_its_end() {
-        let now = Timestamp::now();
-        let signed = Authority::make(now).unwrap().serving(&["localhost".to_owned()], now).unwrap();
-
-        assert!(!signed.is_ending(later(now, 300 * DAY)));
-        assert!(signed.is_ending(later(now, 340 * DAY)));
     }
 }

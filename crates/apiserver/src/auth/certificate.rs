@@ -1,15 +1,10 @@
 //! Whom a client certificate names. The TLS layer has checked it; this only reads its subject.
 
-use std::collections::BTreeMap;
-
-use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
-
 use super::User;
 
-/// Common name, organization and uid in DER: the arcs 2.5.4.3, 2.5.4.10 and 1.3.6.1.4.1.57683.2 (Kubernetes').
+/// Common name and organization in DER: the arcs 2.5.4.3 and 2.5.4.10.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 const ORGANIZATION: &[u8] = &[0x55, 4, 10];
-const UID: &[u8] = &[0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
 
 const INTEGER: u8 = 0x02;
 const OID: u8 = 0x06;
@@ -23,21 +18,17 @@ const VERSION: u8 = 0xa0;
 pub struct Identity {
     pub common_name: String,
     pub organizations: Vec<String>,
-    pub uid: String,
-    /// SHA-256 of the certificate, in hex.
-    pub fingerprint: String,
 }
 
 impl Identity {
     /// Reads a certificate in DER; none without a common name.
     pub fn read(certificate: &[u8]) -> Option<Self> {
-        let mut identity = Self { fingerprint: sha256(certificate), ..Self::default() };
+        let mut identity = Self::default();
         for (oid, value) in subject(certificate)? {
             let value = String::from_utf8_lossy(value).into_owned();
             match oid {
                 COMMON_NAME => identity.common_name = value,
                 ORGANIZATION => identity.organizations.push(value),
-                UID => identity.uid = value,
                 _ => {}
             }
         }
@@ -45,26 +36,8 @@ impl Identity {
     }
 
     pub(super) fn user(&self) -> User {
-        let id = format!("X509SHA256={}", self.fingerprint);
-        User {
-            name: self.common_name.clone(),
-            uid: self.uid.clone(),
-            groups: self.organizations.clone(),
-            extra: BTreeMap::from([("authentication.kubernetes.io/credential-id".to_owned(), vec![id])]),
-        }
+        User { name: self.common_name.clone(), groups: self.organizations.clone() }
     }
-}
-
-/// SHA-256 in hex, by the TLS library's own hash.
-fn sha256(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    let Some(suite) = TLS13_AES_128_GCM_SHA256.tls13() else { return String::new() };
-    let hash = suite.common.hash_provider.hash(bytes);
-    hash.as_ref().iter().fold(String::new(), |mut hex, byte| {
-        // Writing to a string cannot fail.
-        write!(hex, "{byte:02x}").ok();
-        hex
-    })
 }
 
 /// The attributes of the subject, as pairs of type and value.
@@ -134,7 +107,6 @@ mod tests {
 
         assert_eq!(identity.common_name, "alice");
         assert_eq!(identity.organizations, ["system:masters", "dev"]);
-        assert_eq!(identity.fingerprint.len(), 64);
     }
 
     #[test]

@@ -10,8 +10,6 @@ pub mod kubeconfig;
 mod recorder;
 mod review;
 
-use std::collections::BTreeMap;
-
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -29,16 +27,13 @@ const ANONYMOUS: &str = "system:anonymous";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,
-    /// Empty for none.
-    pub uid: String,
     pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
     pub fn new(name: impl Into<String>, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-        Self { name: name.into(), groups, ..Self::default() }
+        Self { name: name.into(), groups }
     }
 
     fn anonymous() -> Self {
@@ -51,14 +46,7 @@ impl User {
 
     /// The `UserInfo` object.
     pub fn to_json(&self) -> Value {
-        let mut user = json!({ "username": self.name, "groups": self.groups });
-        if !self.uid.is_empty() {
-            user["uid"] = json!(self.uid);
-        }
-        if !self.extra.is_empty() {
-            user["extra"] = json!(self.extra);
-        }
-        user
+        json!({ "username": self.name, "groups": self.groups })
     }
 }
 
@@ -133,25 +121,17 @@ pub enum Access<'a> {
     Path { verb: &'a str, path: &'a str },
 }
 
-/// Tells whether they may.
+/// Tells whether they may: `system:masters` may everything, others what Kubernetes grants everybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Authorizer {
-    /// `system:masters` may everything, others what Kubernetes grants everybody.
-    #[default]
-    Masters,
-    /// All who are known may everything.
-    AllowAll,
-}
+pub struct Authorizer;
 
 impl Authorizer {
-    /// Refuses with the words of kube-apiserver.
     pub fn authorize(self, user: &User, access: Access<'_>) -> Result<(), Failure> {
         if self.allows(user, access) { Ok(()) } else { Err(forbidden(user, access)) }
     }
 
     pub fn allows(self, user: &User, access: Access<'_>) -> bool {
-        let known = user.is_in(AUTHENTICATED);
-        user.is_in(MASTERS) || (known && self == Self::AllowAll) || granted_to_all(known, access)
+        user.is_in(MASTERS) || granted_to_all(user.is_in(AUTHENTICATED), access)
     }
 }
 
@@ -165,12 +145,7 @@ fn granted_to_all(known: bool, access: Access<'_>) -> bool {
                 |tree: &&str| path == *tree || path.strip_prefix(*tree).is_some_and(|rest| rest.starts_with('/'));
             public.contains(&path) || (known && trees.iter().any(within))
         }
-        Access::Resource { verb: "create", group: "authorization.k8s.io", resource, .. } => {
-            known && matches!(resource, "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
-        }
-        Access::Resource { verb: "create", group: "authentication.k8s.io", resource: "selfsubjectreviews", .. } => {
-            known
-        }
+        Access::Resource { verb: "create", resource: "selfsubjectaccessreviews" | "selfsubjectreviews", .. } => known,
         Access::Path { .. } | Access::Resource { .. } => false,
     }
 }
@@ -182,22 +157,12 @@ fn forbidden(user: &User, access: Access<'_>) -> Failure {
             Failure::generic(StatusCode::FORBIDDEN, "Forbidden", why)
         }
         Access::Resource { verb, group, resource, subresource, namespace, name } => {
-            let slash = if subresource.is_empty() { "" } else { "/" };
-            let place = if namespace.is_empty() {
-                "at the cluster scope".to_owned()
-            } else {
-                format!("in the namespace {namespace:?}")
-            };
-            let why = format!(
-                "User {:?} cannot {verb} resource \"{resource}{slash}{subresource}\" in API group {group:?} {place}",
-                user.name
-            );
-            let mut failure = Failure::forbidden(About { group, resource, name }, &why);
-            if name.is_empty() {
-                let dot = if group.is_empty() { "" } else { "." };
-                failure.message = format!("{resource}{dot}{group} is forbidden: {why}");
-            }
-            failure
+            let what = format!("{resource}/{subresource}");
+            let (user, what) = (&user.name, what.trim_end_matches('/'));
+            let place =
+                if namespace.is_empty() { "the cluster".to_owned() } else { format!("namespace {namespace:?}") };
+            let why = format!("User {user:?} cannot {verb} resource {what:?} in API group {group:?} in {place}");
+            Failure::forbidden(About { group, resource, name }, &why)
         }
     }
 }
@@ -248,40 +213,22 @@ mod tests {
     }
 
     #[test]
-    fn refusals_speak_as_the_real_server_does() {
-        let resource = |verb, group, resource, subresource, namespace, name| Access::Resource {
-            verb,
-            group,
-            resource,
-            subresource,
-            namespace,
-            name,
+    fn who_is_no_master_is_refused() {
+        let access = Access::Resource {
+            verb: "get",
+            group: "apps",
+            resource: "deployments",
+            subresource: "scale",
+            namespace: "y",
+            name: "z",
         };
-        for (access, message) in [
-            (
-                resource("list", "", "pods", "", "y", ""),
-                r#"pods is forbidden: User "x" cannot list resource "pods" in API group "" in the namespace "y""#,
-            ),
-            (
-                resource("list", "", "nodes", "", "", ""),
-                r#"nodes is forbidden: User "x" cannot list resource "nodes" in API group "" at the cluster scope"#,
-            ),
-            (
-                resource("get", "apps", "deployments", "scale", "y", "z"),
-                r#"deployments.apps "z" is forbidden: User "x" cannot get resource "deployments/scale" in API group "apps" in the namespace "y""#,
-            ),
-            (
-                resource("create", "apps", "deployments", "", "y", ""),
-                r#"deployments.apps is forbidden: User "x" cannot create resource "deployments" in API group "apps" in the namespace "y""#,
-            ),
-            (Access::Path { verb: "get", path: "/foo" }, r#"forbidden: User "x" cannot get path "/foo""#),
-        ] {
-            let user = authenticated(User::new("x", &[]));
-            let failure = Authorizer::Masters.authorize(&user, access).unwrap_err();
-            assert_eq!((failure.code.as_u16(), failure.message.as_str()), (403, message));
-            assert_eq!(Authorizer::AllowAll.authorize(&user, access), Ok(()));
-            assert_eq!(Authorizer::Masters.authorize(&User::new("m", &[MASTERS]), access), Ok(()));
+        let user = authenticated(User::new("x", &[]));
+        for access in [access, Access::Path { verb: "get", path: "/foo" }] {
+            assert_eq!(Authorizer.authorize(&user, access).unwrap_err().code.as_u16(), 403);
+            assert_eq!(Authorizer.authorize(&User::new("m", &[MASTERS]), access), Ok(()));
         }
+        let told = Authorizer.authorize(&user, access).unwrap_err().message;
+        assert!(told.contains(r#"User "x" cannot get resource "deployments/scale" in API group "apps""#), "{told}");
     }
 
     #[test]
@@ -299,9 +246,8 @@ mod tests {
             ("/apix", false, false),
             ("/openapi/v3", false, true),
         ] {
-            assert_eq!(Authorizer::Masters.allows(&User::anonymous(), get(path)), stranger, "{path}");
-            assert_eq!(Authorizer::Masters.allows(&authenticated(User::new("x", &[])), get(path)), known, "{path}");
+            assert_eq!(Authorizer.allows(&User::anonymous(), get(path)), stranger, "{path}");
+            assert_eq!(Authorizer.allows(&authenticated(User::new("x", &[])), get(path)), known, "{path}");
         }
-        assert!(!Authorizer::AllowAll.allows(&User::anonymous(), get("/api")));
     }
 }

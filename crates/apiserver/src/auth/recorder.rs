@@ -41,21 +41,14 @@ impl Recorder {
         if !self.on.load(Ordering::Relaxed) {
             return;
         }
-        let (verb, group, resource, subresource, namespace, name) = match access {
+        let [verb, group, resource, subresource, namespace, name] = match access {
             Access::Resource { verb, group, resource, subresource, namespace, name } => {
-                (verb, group, resource, subresource, namespace, name)
+                [verb, group, resource, subresource, namespace, name]
             }
-            Access::Path { verb, path } => (verb, "", path, "", "", ""),
-        };
-        let record = Record {
-            user: user.name.clone(),
-            verb: verb.to_owned(),
-            group: group.to_owned(),
-            resource: resource.to_owned(),
-            subresource: subresource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
+            Access::Path { verb, path } => [verb, "", path, "", "", ""],
+        }
+        .map(str::to_owned);
+        let record = Record { user: user.name.clone(), verb, group, resource, subresource, namespace, name };
         let mut records = self.records.lock();
         if records.len() < MAX_RECORDS {
             records.insert(record);

@@ -1,11 +1,10 @@
 //! CustomResourceDefinitions: defaulted, judged, and turned into served kinds.
 
 pub mod definition;
-mod internal;
-mod openapi;
 #[cfg(test)]
 mod recorded;
 mod scale;
+mod served;
 pub mod status;
 mod structural;
 mod tidy;
@@ -16,20 +15,12 @@ use serde_json::{Value, json};
 
 pub use definition::validate_definition;
 pub use scale::scale_faults;
+pub(crate) use served::{Served, ServedKind};
 pub use status::{CLEANUP, Names, conditions, is_established, prepare, terminate};
 pub use tidy::defaulted;
 
 use crate::kinds::{Column, ColumnValue, Kind, Scale};
 use crate::schema::Schema;
-
-const NAME_COLUMN: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources \
-    may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation \
-    idempotence and configuration definition. Cannot be updated. More info: \
-    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
-const AGE_COLUMN: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not \
-    guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented \
-    in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: \
-    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
 /// The kinds of a definition, one per served version, by its accepted names; none until it is established.
 pub fn kinds(crd: &Value) -> Vec<Kind> {
@@ -41,13 +32,6 @@ pub fn kinds(crd: &Value) -> Vec<Kind> {
     let storage = storage.map_or_else(String::new, |version| text(version, "/name").to_owned());
     let served = versions.iter().filter(|version| version["served"] == json!(true));
     served.map(|version| kind(crd, version, &storage)).collect()
-}
-
-/// Conversion between versions of a kind with strategy `None`: the contents stay.
-pub fn convert(object: &mut Value, to_api_version: &str) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.insert("apiVersion".to_owned(), to_api_version.into());
-    }
 }
 
 fn kind(crd: &Value, version: &Value, storage: &str) -> Kind {
@@ -77,47 +61,30 @@ fn kind(crd: &Value, version: &Value, storage: &str) -> Kind {
             .map(|field| text(field, "/jsonPath").trim_start_matches('.').to_owned())
             .collect(),
         storage_version: storage.to_owned(),
-        warning: (version["deprecated"] == json!(true)).then(|| warning(crd, version)),
+        warning: (version["deprecated"] == json!(true)).then(|| match text(version, "/deprecationWarning") {
+            "" => format!(
+                "{}/{} {} is deprecated",
+                text(crd, "/spec/group"),
+                text(version, "/name"),
+                text(names, "/kind")
+            ),
+            given => given.to_owned(),
+        }),
         custom: true,
     }
 }
 
-fn warning(crd: &Value, version: &Value) -> String {
-    match text(version, "/deprecationWarning") {
-        "" => format!(
-            "{}/{} {} is deprecated",
-            text(crd, "/spec/group"),
-            text(version, "/name"),
-            text(crd, "/status/acceptedNames/kind")
-        ),
-        given => given.to_owned(),
-    }
-}
-
+/// The columns that a version declares; tables add a name and an age.
 fn columns(version: &Value) -> Vec<Column> {
-    let column = |name: &str, type_: &str, format: &str, description: &str, priority, path: &str| Column {
-        name: name.to_owned(),
-        type_: type_.to_owned(),
-        format: format.to_owned(),
-        description: description.to_owned(),
-        priority,
-        value: ColumnValue::Path(path.to_owned()),
+    let column = |declared: &Value| Column {
+        name: text(declared, "/name").to_owned(),
+        type_: text(declared, "/type").to_owned(),
+        format: text(declared, "/format").to_owned(),
+        description: text(declared, "/description").to_owned(),
+        priority: declared["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
+        value: ColumnValue::Path(text(declared, "/jsonPath").to_owned()),
     };
-    let mut columns = vec![column("Name", "string", "name", NAME_COLUMN, 0, ".metadata.name")];
-    let declared = list(version, "/additionalPrinterColumns");
-    if declared.is_empty() {
-        columns.push(column("Age", "date", "", AGE_COLUMN, 0, ".metadata.creationTimestamp"));
-    }
-    columns.extend(declared.iter().map(|own| {
-        let path = text(own, "/jsonPath");
-        let description = match text(own, "/description") {
-            "" => format!("Custom resource definition column (in JSONPath format): {path}"),
-            given => given.to_owned(),
-        };
-        let priority = own["priority"].as_i64().and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0);
-        column(text(own, "/name"), text(own, "/type"), text(own, "/format"), &description, priority, path)
-    }));
-    columns
+    list(version, "/additionalPrinterColumns").iter().map(column).collect()
 }
 
 fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
@@ -148,25 +115,11 @@ mod tests {
         let kinds = kinds(&crd);
         let seen: Vec<_> = kinds
             .iter()
-            .map(|kind| (kind.api_version(), kind.status, kind.storage_version.as_str(), kind.columns[1].name.as_str()))
+            .map(|kind| (kind.api_version(), kind.status, kind.storage_version.as_str(), kind.columns.len()))
             .collect();
         assert_eq!(
             seen,
-            [
-                ("d.portolan.dev/v1".to_owned(), true, "v2", "Desk"),
-                ("d.portolan.dev/v2".to_owned(), false, "v2", "Age")
-            ]
+            [("d.portolan.dev/v1".to_owned(), true, "v2", 1), ("d.portolan.dev/v2".to_owned(), false, "v2", 0)]
         );
-        assert_eq!(
-            kinds[0].columns[1].description,
-            "Custom resource definition column (in JSONPath format): .spec.desk"
-        );
-    }
-
-    #[test]
-    fn conversion_touches_the_version_only() {
-        let mut object = json!({ "apiVersion": "d.portolan.dev/v1", "kind": "Oar", "spec": { "x": 1 } });
-        convert(&mut object, "d.portolan.dev/v2");
-        assert_eq!(object, json!({ "apiVersion": "d.portolan.dev/v2", "kind": "Oar", "spec": { "x": 1 } }));
     }
 }

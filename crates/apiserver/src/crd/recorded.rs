@@ -12,30 +12,20 @@ fn definitions_are_defaulted_and_judged_as_the_real_server_does() {
         let mut crd = case["crd"].clone();
         defaulted(&mut crd);
         prepare(&mut crd, None);
-        let mut causes: Vec<Value> =
-            validate_definition(&crd, None).iter().map(crate::status::Cause::to_json).collect();
-        let mut expected = case.get("causes").and_then(Value::as_array).cloned().unwrap_or_default();
-        // properties are visited in random order there
-        for list in [&mut causes, &mut expected] {
-            list.sort_by_key(Value::to_string);
-        }
+        let causes = types(validate_definition(&crd, None).iter().map(crate::status::Cause::to_json));
+        let expected = types(case.get("causes").and_then(Value::as_array).into_iter().flatten().cloned());
         crd.as_object_mut().unwrap().remove("metadata");
         let stored = case.get("stored").is_none_or(|stored| *stored == crd);
         if causes != expected || !stored {
-            let show = |list: &[Value]| {
-                list.iter().map(Value::to_string).collect::<Vec<_>>().join(
-                    "
-    ",
-                )
-            };
-            wrong.push(format!(
-                "{}\n  got{} {crd}\n  want{} {}",
-                case["name"],
-                show(&causes),
-                show(&expected),
-                case["stored"]
-            ));
+            wrong.push(format!("{}\n  got  {causes:?} {crd}\n  want {expected:?} {}", case["name"], case["stored"]));
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The types and fields of causes; their words are ours.
+fn types(causes: impl Iterator<Item = Value>) -> Vec<String> {
+    let mut types: Vec<String> = causes.map(|cause| format!("{} {}", cause["reason"], cause["field"])).collect();
+    types.sort();
+    types
 }

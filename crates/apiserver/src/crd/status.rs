@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{list, text};
-use crate::schema::fault::quote;
 
 /// Names that the other definitions of a group hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,10 +23,10 @@ impl Names {
                 continue;
             }
             let Some(names) = other.pointer("/status/acceptedNames") else { continue };
-            let short = list(names, "/shortNames").iter().filter_map(Value::as_str);
-            held.resources
-                .extend([text(names, "/plural"), text(names, "/singular")].into_iter().chain(short).map(str::to_owned));
-            held.kinds.extend([text(names, "/kind"), text(names, "/listKind")].map(str::to_owned));
+            let all =
+                |fields: &[&str]| fields.iter().flat_map(|field| words(names, field)).map(str::to_owned).collect();
+            held.resources.append(&mut all(&["plural", "singular", "shortNames"]));
+            held.kinds.append(&mut all(&["kind", "listKind"]));
         }
         held
     }
@@ -35,7 +34,7 @@ impl Names {
 
 /// Whether the definition is served.
 pub fn is_established(crd: &Value) -> bool {
-    is_true(crd, "Established")
+    condition(crd, "Established").is_some_and(|condition| condition["status"] == json!("True"))
 }
 
 /// The finalizer of a definition whose objects are still there.
@@ -49,12 +48,9 @@ pub fn terminate(crd: &mut Value, now: &str) {
         finalizers.push(CLEANUP.into());
     }
     crate::object::set_meta(crd, "finalizers", finalizers);
-    let why = (
-        "InstanceDeletionPending",
-        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-    );
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     if let Some(status) = crd.get_mut("status") {
-        set(status, "Terminating", true, why, now);
+        set(status, "Terminating", true, ("InstanceDeletionPending", message), now);
     }
 }
 
@@ -106,55 +102,35 @@ pub fn conditions(crd: &Value, held: &Names, now: &str) -> Value {
 fn accept(wanted: &Value, accepted: &Value, held: &Names) -> (Value, Option<(&'static str, String)>) {
     let mut names = json!({ "plural": "", "kind": "" });
     let mut conflict = None;
-    let in_use = |name: &str| format!("{} is already in use", quote(name));
-    let keep = |names: &mut Value, field: &str, from: &Value| {
+    for (field, used, reason) in [
+        ("plural", &held.resources, "PluralConflict"),
+        ("singular", &held.resources, "SingularConflict"),
+        ("shortNames", &held.resources, "ShortNamesConflict"),
+        ("kind", &held.kinds, "KindConflict"),
+        ("listKind", &held.kinds, "ListKindConflict"),
+        ("categories", &BTreeSet::new(), ""),
+    ] {
+        let own = words(accepted, field);
+        let taken = words(wanted, field).into_iter().find(|word| !own.contains(word) && used.contains(*word));
+        let from = if taken.is_some() { accepted } else { wanted };
         if let Some(value) = from.get(field).filter(|value| !value.is_null()) {
             names[field] = value.clone();
         }
-    };
-    let mut single = |names: &mut Value, field: &str, used: &BTreeSet<String>, reason| {
-        let name = wanted[field].as_str().unwrap_or_default();
-        if accepted[field].as_str().unwrap_or_default() != name && used.contains(name) {
-            keep(names, field, accepted);
-            conflict = Some((reason, in_use(name)));
-        } else {
-            keep(names, field, wanted);
-        }
-    };
-    single(&mut names, "plural", &held.resources, "PluralConflict");
-    single(&mut names, "singular", &held.resources, "SingularConflict");
-    let short_conflict = {
-        let own = list(accepted, "/shortNames");
-        let taken = list(wanted, "/shortNames").iter().filter(|name| !own.contains(name)).filter_map(Value::as_str);
-        let mut taken: Vec<String> = taken.filter(|name| held.resources.contains(*name)).map(in_use).collect();
-        taken.dedup();
-        match taken.as_slice() {
-            [] => None,
-            [one] => Some(one.clone()),
-            many => Some(format!("[{}]", many.join(", "))),
-        }
-    };
-    keep(&mut names, "shortNames", if short_conflict.is_some() { accepted } else { wanted });
-    let mut kinds = None;
-    for (field, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
-        let name = wanted[field].as_str().unwrap_or_default();
-        if accepted[field].as_str().unwrap_or_default() != name && held.kinds.contains(name) {
-            keep(&mut names, field, accepted);
-            kinds = Some((reason, in_use(name)));
-        } else {
-            keep(&mut names, field, wanted);
-        }
+        conflict = taken.map(|word| (reason, format!("{word:?} is already in use"))).or(conflict);
     }
-    keep(&mut names, "categories", wanted);
-    (names, kinds.or(short_conflict.map(|text| ("ShortNamesConflict", text))).or(conflict))
+    (names, conflict)
+}
+
+/// A name, or the names of a list.
+fn words<'v>(names: &'v Value, field: &str) -> Vec<&'v str> {
+    match names.get(field) {
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        one => one.and_then(Value::as_str).into_iter().collect(),
+    }
 }
 
 fn condition<'v>(crd: &'v Value, type_: &str) -> Option<&'v Value> {
     list(crd, "/status/conditions").iter().find(|condition| condition["type"] == json!(type_))
-}
-
-fn is_true(crd: &Value, type_: &str) -> bool {
-    condition(crd, type_).is_some_and(|condition| condition["status"] == json!("True"))
 }
 
 fn set(status: &mut Value, type_: &str, holds: bool, (reason, message): (&str, &str), now: &str) {

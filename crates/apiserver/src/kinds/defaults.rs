@@ -1,15 +1,13 @@
-//! Defaults of built-in kinds, as the real server fills them in on every write.
+//! Defaults of built-in kinds. Those that are the same for every object of a type stand in `markers.txt`; here are
+//! those that depend on other fields.
 
-mod pod;
-mod service;
-
-pub(super) use service::externally_accessible;
-
+use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
-use super::canonical::decoded;
-use super::json::{fill, has, items, list, number, object, put, remove, text};
-use super::{Kind, events};
+use super::Kind;
+use super::canonical::canonical;
+use super::json::{fill, items, list, put, text};
+use crate::schema;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -18,173 +16,92 @@ pub fn default(kind: &Kind, new: &mut Value) {
     if kind.custom || !new.is_object() {
         return;
     }
-    decoded(&kind.schema, new);
+    canonical(&kind.schema, new);
     match kind.kind.as_str() {
-        "Pod" => pod::pod(new),
-        "Service" => service::service(new),
-        "Namespace" => namespace(new),
-        "Node" => node(new),
-        "Secret" => secret(new),
-        "Endpoints" => endpoints(new),
-        "EndpointSlice" => endpoint_slice(new),
-        "Deployment" => deployment(new),
-        "ReplicaSet" => replica_set(new),
-        "DaemonSet" => daemon_set(new),
-        "StatefulSet" => stateful_set(new),
-        "RoleBinding" | "ClusterRoleBinding" => binding(new),
-        "ValidatingWebhookConfiguration" => items(new, "webhooks").for_each(webhook),
-        "MutatingWebhookConfiguration" => items(new, "webhooks").for_each(|hook| {
-            webhook(hook);
-            fill(hook, "reinvocationPolicy", "Never");
-        }),
-        "ValidatingAdmissionPolicy" => admission_policy(new),
-        "ValidatingAdmissionPolicyBinding" => {
-            if let Some(matching) = new.pointer_mut("/spec/matchResources") {
-                match_resources(matching);
-            }
+        "Pod" => {
+            pod_spec(&mut new["spec"]);
+            fill(&mut new["spec"], "enableServiceLinks", true);
         }
-        "CustomResourceDefinition" => custom_resource_definition(new),
+        "Service" => service(new),
+        "Namespace" => namespace(new),
+        "Secret" => secret(new),
+        "Deployment" | "ReplicaSet" => template(new, "strategy"),
+        "DaemonSet" => template(new, "updateStrategy"),
+        "RoleBinding" | "ClusterRoleBinding" => binding(new),
+        "CustomResourceDefinition" => definition(new),
         _ => {}
     }
-    decoded(&kind.schema, new);
-    if events::is_view(kind) {
-        remove(new, "involvedObject");
+    schema::default::default(&kind.schema, new);
+    canonical(&kind.schema, new);
+}
+
+/// What pods and templates share.
+fn pod_spec(spec: &mut Value) {
+    for key in ["containers", "initContainers"] {
+        for container in items(spec, key) {
+            let policy = if is_latest(text(container, "/image")) { "Always" } else { "IfNotPresent" };
+            fill(container, "imagePullPolicy", policy);
+        }
+    }
+}
+
+/// Whether an image has the tag `latest`, by name or because it names neither tag nor digest.
+fn is_latest(image: &str) -> bool {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    !last.is_empty() && !last.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+fn template(new: &mut Value, strategy: &str) {
+    if let Some(spec) = new.pointer_mut("/spec/template/spec") {
+        pod_spec(spec);
+    }
+    if let Some(strategy) = new.pointer_mut(&format!("/spec/{strategy}"))
+        && matches!(text(strategy, "/type"), "" | "RollingUpdate")
+    {
+        fill(strategy, "rollingUpdate", json!({}));
+    }
+}
+
+fn service(new: &mut Value) {
+    let spec = &mut new["spec"];
+    for port in items(spec, "ports").filter(|port| port["targetPort"] == 0 || port["targetPort"] == "") {
+        let number = port["port"].clone();
+        put(port, "targetPort", number);
+    }
+    let type_ = text(spec, "/type").to_owned();
+    if type_ != "ExternalName" {
+        fill(spec, "internalTrafficPolicy", "Cluster");
+    }
+    if matches!(type_.as_str(), "LoadBalancer" | "NodePort") {
+        fill(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if type_ == "LoadBalancer" {
+        fill(spec, "allocateLoadBalancerNodePorts", true);
     }
 }
 
 fn namespace(new: &mut Value) {
-    let name = text(new, "/metadata/name").to_owned();
-    if !name.is_empty()
-        && let Some(metadata) = new.get_mut("metadata")
-        && let Some(labels) = object(metadata, "labels")
-    {
-        labels.insert("kubernetes.io/metadata.name".to_owned(), name.into());
-    }
-    if object(new, "status").is_some() {
-        fill(&mut new["status"], "phase", "Active");
-    }
-}
-
-fn node(new: &mut Value) {
-    if let Some(spec) = new.get_mut("spec") {
-        in_step(spec, "podCIDR", "podCIDRs");
-    }
-    if let Some(status) = new.get_mut("status")
-        && let Some(capacity) = status.get("capacity").cloned()
-    {
-        fill(status, "allocatable", capacity);
-    }
-}
-
-/// A singular field and its plural: the singular one is the first of the plural.
-fn in_step(value: &mut Value, singular: &str, plural: &str) {
-    let Some(map) = value.as_object_mut() else { return };
-    match (map.get(singular).cloned(), map.get_mut(plural).and_then(Value::as_array_mut)) {
-        (Some(first), Some(all)) if all.first() != Some(&first) => *all = vec![first],
-        (Some(first), None) => {
-            map.insert(plural.to_owned(), json!([first]));
-        }
-        (None, Some(all)) => {
-            if let Some(first) = all.first().cloned() {
-                map.insert(singular.to_owned(), first);
-            }
-        }
-        _ => {}
+    let metadata = &mut new["metadata"];
+    fill(metadata, "labels", json!({}));
+    let name = metadata["name"].clone();
+    if let Some(labels) = metadata.get_mut("labels") {
+        put(labels, "kubernetes.io/metadata.name", name);
     }
 }
 
 fn secret(new: &mut Value) {
-    use base64::Engine as _;
-    fill(new, "type", "Opaque");
     let Some(map) = new.as_object_mut() else { return };
     let Some(Value::Object(plain)) = map.remove("stringData") else { return };
     let data = map.entry("data").or_insert_with(|| Value::Object(Map::new()));
-    if let Some(data) = data.as_object_mut() {
-        for (key, value) in plain {
-            let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
-            data.insert(key, encoded.into());
-        }
-    }
-}
-
-fn endpoints(new: &mut Value) {
-    for subset in items(new, "subsets") {
-        items(subset, "ports").for_each(|port| fill(port, "protocol", "TCP"));
-    }
-}
-
-fn endpoint_slice(new: &mut Value) {
-    for port in items(new, "ports") {
-        fill(port, "name", "");
-        fill(port, "protocol", "TCP");
-    }
-}
-
-/// Fills the pod template and gives the spec back.
-fn workload(new: &mut Value) -> Option<&mut Value> {
-    object(new, "spec")?;
-    let spec = &mut new["spec"];
-    if let Some(template) = object(spec, "template") {
-        template.entry("spec").or_insert_with(|| json!({}));
-        pod::spec(&mut spec["template"]["spec"]);
-    }
-    Some(spec)
-}
-
-fn deployment(new: &mut Value) {
-    let Some(spec) = workload(new) else { return };
-    fill(spec, "replicas", 1);
-    fill(spec, "revisionHistoryLimit", 10);
-    fill(spec, "progressDeadlineSeconds", 600);
-    rolling(spec, "strategy", &[("maxUnavailable", "25%".into()), ("maxSurge", "25%".into())]);
-}
-
-fn replica_set(new: &mut Value) {
-    if let Some(spec) = workload(new) {
-        fill(spec, "replicas", 1);
-    }
-}
-
-fn daemon_set(new: &mut Value) {
-    let Some(spec) = workload(new) else { return };
-    fill(spec, "revisionHistoryLimit", 10);
-    rolling(spec, "updateStrategy", &[("maxUnavailable", 1.into()), ("maxSurge", 0.into())]);
-}
-
-fn stateful_set(new: &mut Value) {
-    let Some(spec) = workload(new) else { return };
-    fill(spec, "replicas", 1);
-    fill(spec, "revisionHistoryLimit", 10);
-    fill(spec, "podManagementPolicy", "OrderedReady");
-    let explicit = text(spec, "/updateStrategy/type") == "RollingUpdate" && !has(spec, "/updateStrategy/rollingUpdate");
-    if !explicit {
-        rolling(spec, "updateStrategy", &[("partition", 0.into())]);
-    }
-    if object(spec, "persistentVolumeClaimRetentionPolicy").is_some() {
-        fill(&mut spec["persistentVolumeClaimRetentionPolicy"], "whenDeleted", "Retain");
-        fill(&mut spec["persistentVolumeClaimRetentionPolicy"], "whenScaled", "Retain");
-    }
-}
-
-fn rolling(spec: &mut Value, key: &str, defaults: &[(&str, Value)]) {
-    if object(spec, key).is_none() {
-        return;
-    }
-    let strategy = &mut spec[key];
-    fill(strategy, "type", "RollingUpdate");
-    if strategy["type"] == "RollingUpdate" && object(strategy, "rollingUpdate").is_some() {
-        for (field, value) in defaults {
-            fill(&mut strategy["rollingUpdate"], field, value.clone());
-        }
+    for (key, value) in plain {
+        let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+        put(data, &key, encoded);
     }
 }
 
 fn binding(new: &mut Value) {
-    if let Some(role) = new.get_mut("roleRef")
-        && text(role, "/apiGroup").is_empty()
-        && role.is_object()
-    {
-        role["apiGroup"] = RBAC.into();
+    if text(new, "/roleRef/apiGroup").is_empty() {
+        put(&mut new["roleRef"], "apiGroup", RBAC);
     }
     for subject in items(new, "subjects") {
         if matches!(text(subject, "/kind"), "User" | "Group") {
@@ -193,37 +110,7 @@ fn binding(new: &mut Value) {
     }
 }
 
-fn webhook(hook: &mut Value) {
-    fill(hook, "failurePolicy", "Fail");
-    fill(hook, "matchPolicy", "Equivalent");
-    fill(hook, "namespaceSelector", json!({}));
-    fill(hook, "objectSelector", json!({}));
-    fill(hook, "timeoutSeconds", 10);
-    items(hook, "rules").for_each(|rule| fill(rule, "scope", "*"));
-    if let Some(service) = hook.pointer_mut("/clientConfig/service") {
-        fill(service, "port", 443);
-    }
-}
-
-fn admission_policy(new: &mut Value) {
-    if object(new, "spec").is_some() {
-        fill(&mut new["spec"], "failurePolicy", "Fail");
-    }
-    if let Some(matching) = new.pointer_mut("/spec/matchConstraints") {
-        match_resources(matching);
-    }
-}
-
-fn match_resources(matching: &mut Value) {
-    fill(matching, "matchPolicy", "Equivalent");
-    fill(matching, "namespaceSelector", json!({}));
-    fill(matching, "objectSelector", json!({}));
-    for key in ["resourceRules", "excludeResourceRules"] {
-        items(matching, key).for_each(|rule| fill(rule, "scope", "*"));
-    }
-}
-
-fn custom_resource_definition(new: &mut Value) {
+fn definition(new: &mut Value) {
     let kind = text(new, "/spec/names/kind").to_owned();
     if let Some(names) = new.pointer_mut("/spec/names") {
         fill(names, "singular", kind.to_lowercase());
@@ -231,18 +118,70 @@ fn custom_resource_definition(new: &mut Value) {
             fill(names, "listKind", format!("{kind}List"));
         }
     }
-    if object(new, "spec").is_some() {
-        fill(&mut new["spec"], "conversion", json!({ "strategy": "None" }));
-    }
-    if let Some(service) = new.pointer_mut("/spec/conversion/webhook/clientConfig/service") {
-        fill(service, "port", 443);
-    }
     let stored = list(new, "/spec/versions").iter().find(|version| version["storage"] == true);
     let stored = stored.map(|version| text(version, "/name").to_owned());
-    if let Some(stored) = stored
-        && list(new, "/status/storedVersions").is_empty()
-        && let Some(status) = object(new, "status")
-    {
-        status.insert("storedVersions".to_owned(), json!([stored]));
+    if let Some(stored) = stored.filter(|_| list(new, "/status/storedVersions").is_empty()) {
+        put(&mut new["status"], "storedVersions", json!([stored]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::builtin;
+    use super::*;
+
+    fn defaulted(kind: &str, mut object: Value) -> Value {
+        let kind = builtin::all().into_iter().find(|each| each.kind == kind).unwrap();
+        default(&kind, &mut object);
+        let once = object.clone();
+        default(&kind, &mut object);
+        assert_eq!(object, once, "defaults of defaults");
+        object
+    }
+
+    #[test]
+    fn images_without_tag_or_digest_are_latest() {
+        for (image, latest) in [
+            ("nginx", true),
+            ("nginx:latest", true),
+            ("host:5000/nginx", true),
+            ("nginx:1.2", false),
+            ("nginx@sha256:abc", false),
+        ] {
+            assert_eq!(is_latest(image), latest, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_service_says_by_its_type_where_traffic_goes() {
+        let spec = |type_: &str| {
+            let object = json!({ "metadata": {}, "spec": { "type": type_, "ports": [{ "port": 80 }] } });
+            defaulted("Service", object)["spec"].clone()
+        };
+        let inside = spec("ClusterIP");
+        assert_eq!(inside["ports"], json!([{ "port": 80, "protocol": "TCP", "targetPort": 80 }]));
+        assert_eq!((&inside["internalTrafficPolicy"], inside.get("externalTrafficPolicy")), (&json!("Cluster"), None));
+        assert_eq!(spec("LoadBalancer")["externalTrafficPolicy"], "Cluster");
+        assert_eq!(spec("LoadBalancer")["allocateLoadBalancerNodePorts"], true);
+        assert_eq!(spec("ExternalName").get("internalTrafficPolicy"), None);
+    }
+
+    #[test]
+    fn a_template_gets_the_defaults_of_a_pod_and_a_rolling_update() {
+        let template = json!({ "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+        let set = defaulted("DaemonSet", json!({ "spec": { "template": template } }));
+        assert_eq!(set["spec"]["template"]["spec"]["restartPolicy"], "Always");
+        assert_eq!(set["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"], "Always");
+        let rolling = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } });
+        assert_eq!(set["spec"]["updateStrategy"], rolling);
+        let kept = json!({ "spec": { "strategy": { "type": "Recreate" } } });
+        assert_eq!(defaulted("Deployment", kept)["spec"]["strategy"], json!({ "type": "Recreate" }));
+    }
+
+    #[test]
+    fn plain_texts_of_a_secret_are_encoded_over_its_data() {
+        let secret = defaulted("Secret", json!({ "data": { "a": "AA==", "b": "AA==" }, "stringData": { "a": "x" } }));
+        assert_eq!(secret["data"], json!({ "a": "eA==", "b": "AA==" }));
+        assert_eq!((&secret["type"], secret.get("stringData")), (&json!("Opaque"), None));
     }
 }

@@ -15,26 +15,16 @@ const NAMES: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// Texts that core/v1 always writes, and events.k8s.io/v1 only when there is something in them.
-const REPORTING_STORED: [&str; 2] = ["reportingComponent", "reportingInstance"];
-const REPORTING_SHOWN: [&str; 2] = ["reportingController", "reportingInstance"];
-
 /// Whether `kind` is the Event of events.k8s.io, whose objects are stored as those of core.
 pub fn is_view(kind: &Kind) -> bool {
     kind.kind == "Event" && kind.group == "events.k8s.io"
 }
 
-/// Field of core/v1 that a field label of events.k8s.io/v1 means, such as `regarding.name`.
-pub fn stored_field(label: &str) -> String {
-    let (head, tail) = label.split_once('.').map_or((label, None), |(head, tail)| (head, Some(tail)));
-    let head = NAMES.iter().find(|(_, shown)| *shown == head).map_or(head, |(stored, _)| stored);
-    tail.map_or_else(|| head.to_owned(), |tail| format!("{head}.{tail}"))
-}
-
 /// An Event of events.k8s.io/v1 as core/v1 stores it.
 pub fn to_stored(event: &mut Value) {
     rename(event, "v1", |(stored, shown)| (shown, stored));
-    for name in REPORTING_STORED {
+    // These texts core/v1 always writes, and events.k8s.io/v1 only when there is something in them.
+    for name in ["reportingComponent", "reportingInstance"] {
         json::fill(event, name, "");
     }
 }
@@ -42,7 +32,7 @@ pub fn to_stored(event: &mut Value) {
 /// A stored Event as events.k8s.io/v1 shows it.
 pub fn to_view(event: &mut Value) {
     rename(event, "events.k8s.io/v1", |names| names);
-    for name in REPORTING_SHOWN {
+    for name in ["reportingController", "reportingInstance"] {
         if event.get(name).and_then(Value::as_str) == Some("") {
             json::remove(event, name);
         }
@@ -78,7 +68,5 @@ mod tests {
         assert_eq!(event["deprecatedCount"], 2);
         to_stored(&mut event);
         assert_eq!(event, stored);
-        assert_eq!(stored_field("regarding.name"), "involvedObject.name");
-        assert_eq!(stored_field("type"), "type");
     }
 }

@@ -1,6 +1,6 @@
 //! Short ways to read and write fields of JSON objects; a wrong type reads as absent.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// The string at `pointer` (`/spec/type`), or empty.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
@@ -20,20 +20,6 @@ pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 /// The entries of the object at `pointer`.
 pub(super) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
-}
-
-/// Whether something other than null stands at `pointer`.
-pub(super) fn has(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer).is_some_and(|found| !found.is_null())
-}
-
-/// The object under `key`, made if absent; `None` when something else stands there.
-pub(super) fn object<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
-    let inner = value.as_object_mut()?.entry(key).or_insert(Value::Null);
-    if inner.is_null() {
-        *inner = Value::Object(Map::new());
-    }
-    inner.as_object_mut()
 }
 
 /// The items of the list under `key`.

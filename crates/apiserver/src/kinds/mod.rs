@@ -1,16 +1,13 @@
 //! The kinds that are served: built-in ones and those of CustomResourceDefinitions, described alike.
 
 pub mod builtin;
-pub mod canonical;
+mod canonical;
 pub mod cluster_ip;
-pub mod columns;
+mod columns;
 pub mod defaults;
 pub mod events;
 mod json;
 pub mod openapi;
-pub mod quantity;
-#[cfg(test)]
-mod recorded;
 pub mod strategy;
 pub mod typed;
 pub mod validate;
@@ -74,8 +71,8 @@ pub struct Column {
 pub enum ColumnValue {
     /// A JSON path such as `.spec.desk`.
     Path(String),
-    /// Computed from the object and the time, because ages are strings; for built-in kinds.
-    Computed(fn(&serde_json::Value, jiff::Timestamp) -> serde_json::Value),
+    /// Computed from the object; for built-in kinds.
+    Computed(fn(&serde_json::Value) -> serde_json::Value),
 }
 
 impl Kind {

@@ -1,47 +1,27 @@
 //! The schemas of built-in kinds: k8s-openapi's, plus what it leaves out (list types, patch strategies, which empty
-//! values Go's types write), read from `markers.txt`.
+//! values Go's types write, defaults, rules for values), read from `markers.txt`.
 //!
-//! One line of `markers.txt` is a type and its remarkable fields: `name!` is always written, `name*` keeps a zero that
-//! was given, `:` opens the merge rules as the real server's `/openapi/v3` documents state them.
+//! One line of `markers.txt` is a type and its remarkable fields, `=` for itself: `name!` is always written, `name*`
+//! keeps a zero that was given, `:` opens the rules, `+` joins them. `atomic`, `set`, `map`, `merge` and `retainKeys`
+//! are the merge rules of the real server's `/openapi/v3` documents, `default` is what the server fills in, and
+//! `needed`, `fixed`, `enum`, `range` and `form` are what `validate` checks.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
-use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::Kind;
-use super::builtin;
-use crate::schema::{ListType, PatchStrategy, Schema, Type, Zero};
+use super::{Kind, builtin};
+use crate::schema::{Schema, Zero};
 
-const PREFIX: &str = "#/components/schemas/";
-const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
-const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
-const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
-const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
-/// Where a schema keeps the name that its type has in Kubernetes, such as `v1.ConfigMap`.
-pub(super) const GO_TYPE: &str = "x-go-type";
-/// Types that hold any JSON.
-const FREE: [&str; 6] = [
-    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
-    "io.k8s.apimachinery.pkg.runtime.RawExtension",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
-];
+/// How `!` and `*` are kept in a schema.
+const ZERO: &str = "x-portolan-zero";
 
 /// The OpenAPI v3 form of a built-in kind: the name of its own definition, and all definitions it needs, with
 /// descriptions. Made anew at each call; a custom kind has none.
 pub fn openapi_of(kind: &Kind) -> Option<(String, Map<String, Value>)> {
-    let row = builtin::row(&kind.group, &kind.kind)?;
-    let mut generator = generator();
-    let root = (row.refer)(&mut generator);
-    let mut definitions = generator.take_definitions(false);
-    for (name, definition) in &mut definitions {
-        decorate(name, definition);
-    }
+    let (root, mut definitions) = definitions(builtin::refer(&kind.group, &kind.kind)?);
     if let Some(definition) = definitions.get_mut(&root) {
         definition["x-kubernetes-group-version-kind"] =
             json!([{ "group": kind.group, "kind": kind.kind, "version": kind.version }]);
@@ -50,234 +30,159 @@ pub fn openapi_of(kind: &Kind) -> Option<(String, Map<String, Value>)> {
 }
 
 /// The compact schema of the type that `refer` names, for pruning, merging and canonical form; without descriptions.
-pub(super) fn schema_of(refer: fn(&mut SchemaGenerator) -> String) -> Schema {
-    let mut generator = generator();
+pub(super) fn schema_of(refer: builtin::Refer) -> Schema {
+    let (root, definitions) = definitions(refer);
+    let whole = inlined(&definitions, &json!({ "$ref": root }), &mut Vec::new());
+    let mut schema = Schema::parse(&whole);
+    finish(&mut schema);
+    schema
+}
+
+fn definitions(refer: builtin::Refer) -> (String, Map<String, Value>) {
+    let mut settings = SchemaSettings::openapi3();
+    settings.definitions_path = "/components/schemas".into();
+    settings.transforms.clear();
+    let mut generator = settings.into_generator();
     let root = refer(&mut generator);
-    let definitions = generator.take_definitions(false);
-    Converter { definitions: &definitions, open: Vec::new() }.named(&root)
+    let mut definitions = generator.take_definitions(false);
+    for (name, definition) in &mut definitions {
+        decorate(name, definition);
+    }
+    (root, definitions)
 }
 
-/// What `markers.txt` says of one type.
-#[derive(Debug, Default)]
-struct Marks {
-    atomic: bool,
-    fields: BTreeMap<&'static str, Mark>,
-}
-
-#[derive(Debug, Default)]
-struct Mark {
-    zero: Option<Zero>,
-    list: Option<ListType>,
-    atomic_map: bool,
-    patch: PatchStrategy,
-    default: Option<&'static str>,
-}
-
-fn marks() -> &'static BTreeMap<&'static str, Marks> {
-    static MARKS: OnceLock<BTreeMap<&'static str, Marks>> = OnceLock::new();
-    MARKS.get_or_init(|| include_str!("markers.txt").lines().filter_map(parse_line).collect())
-}
-
-fn parse_line(line: &'static str) -> Option<(&'static str, Marks)> {
-    let mut words = line.split_ascii_whitespace();
-    let name = words.next()?;
-    let mut marks = Marks::default();
-    for word in words {
-        if word == "=atomic" {
-            marks.atomic = true;
-            continue;
+/// Adds the marks of a type to its definition.
+fn decorate(name: &str, definition: &mut Value) {
+    static MARKS: LazyLock<BTreeMap<&str, Marks>> =
+        LazyLock::new(|| include_str!("markers.txt").lines().filter_map(marks_of_line).collect());
+    let marks = MARKS.get(name);
+    let mark = |field: &str| marks.and_then(|marks| marks.get(field)).cloned().unwrap_or_default();
+    let Some(definition) = definition.as_object_mut() else { return };
+    definition.extend(mark("="));
+    let properties = definition.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten();
+    for (field, property) in properties.filter_map(|(field, property)| Some((field, property.as_object_mut()?))) {
+        // OpenAPI 3.0 ignores what stands beside a `$ref`.
+        if let Some(reference) = property.remove("$ref") {
+            property.insert("allOf".to_owned(), json!([{ "$ref": reference }]));
         }
+        property.extend(mark(field));
+    }
+}
+
+/// What `markers.txt` says of the fields of one type, as extensions of OpenAPI.
+type Marks = BTreeMap<&'static str, Map<String, Value>>;
+
+fn marks_of_line(line: &'static str) -> Option<(&'static str, Marks)> {
+    let (name, words) = line.split_once(' ')?;
+    let mut marks = Marks::new();
+    for word in words.split(' ') {
         let (field, rules) = word.split_once(':').unwrap_or((word, ""));
-        let (field, zero) = match (field.strip_suffix('!'), field.strip_suffix('*')) {
-            (Some(field), _) => (field, Some(Zero::Always)),
-            (_, Some(field)) => (field, Some(Zero::Keep)),
-            _ => (field, None),
-        };
-        let mut mark = Mark { zero, ..Mark::default() };
-        for rule in rules.split('+').filter(|rule| !rule.is_empty()) {
-            mark.apply(rule);
+        let mark = marks.entry(field.trim_end_matches(['!', '*'])).or_default();
+        for zero in ['!', '*'].into_iter().filter(|zero| field.ends_with(*zero)) {
+            mark.insert(ZERO.to_owned(), zero.to_string().into());
         }
-        marks.fields.insert(field, mark);
+        for rule in rules.split('+').filter(|rule| !rule.is_empty()) {
+            let (word, argument) = rule.trim_end_matches(')').split_once('(').unwrap_or((rule, ""));
+            mark_rule(mark, word, argument);
+        }
     }
     Some((name, marks))
 }
 
-impl Mark {
-    fn apply(&mut self, rule: &'static str) {
-        let (word, argument) = rule.trim_end_matches(')').split_once('(').unwrap_or((rule, ""));
-        match word {
-            "atomic" => self.list = Some(ListType::Atomic),
-            "set" => self.list = Some(ListType::Set),
-            "map" => self.list = Some(ListType::Map(argument.split(',').map(str::to_owned).collect())),
-            "map-atomic" => self.atomic_map = true,
-            "merge" => {
-                self.patch.merge = true;
-                self.patch.merge_key = (!argument.is_empty()).then(|| argument.to_owned());
+fn mark_rule(mark: &mut Map<String, Value>, rule: &str, argument: &str) {
+    let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    let arguments = || argument.split(',').collect::<Value>();
+    let mut put = |key: &str, value: Value| drop(mark.insert(key.to_owned(), value));
+    match rule {
+        "atomic" | "set" => put("x-kubernetes-list-type", rule.into()),
+        "map" => {
+            put("x-kubernetes-list-type", "map".into());
+            put("x-kubernetes-list-map-keys", arguments());
+        }
+        "map-atomic" => put("x-kubernetes-map-type", "atomic".into()),
+        "merge" | "retainKeys" => {
+            if !argument.is_empty() {
+                put("x-kubernetes-patch-merge-key", argument.into());
             }
-            "retainKeys" => self.patch.retain_keys = true,
-            "default" => self.default = Some(argument),
-            _ => {}
+            let before = mark.get("x-kubernetes-patch-strategy").and_then(Value::as_str);
+            let strategy = before.map_or_else(|| rule.to_owned(), |before| format!("{before},{rule}"));
+            mark.insert("x-kubernetes-patch-strategy".to_owned(), strategy.into());
         }
-    }
-
-    /// Writes the rules as OpenAPI extensions.
-    fn write(&self, property: &mut Value) {
-        match &self.list {
-            Some(ListType::Atomic) => property["x-kubernetes-list-type"] = "atomic".into(),
-            Some(ListType::Set) => property["x-kubernetes-list-type"] = "set".into(),
-            Some(ListType::Map(keys)) => {
-                property["x-kubernetes-list-type"] = "map".into();
-                property["x-kubernetes-list-map-keys"] = json!(keys);
+        "default" => put("default", value(argument)),
+        "enum" => put("enum", arguments()),
+        "range" => {
+            for (key, bound) in ["minimum", "maximum"].into_iter().zip(argument.split(',')) {
+                put(key, value(bound));
             }
-            None => {}
         }
-        if self.atomic_map {
-            property["x-kubernetes-map-type"] = "atomic".into();
-        }
-        let strategies = [(self.patch.merge, "merge"), (self.patch.retain_keys, "retainKeys")];
-        let strategies: Vec<&str> = strategies.into_iter().filter_map(|(on, name)| on.then_some(name)).collect();
-        if !strategies.is_empty() {
-            property["x-kubernetes-patch-strategy"] = strategies.join(",").into();
-        }
-        if let Some(key) = &self.patch.merge_key {
-            property["x-kubernetes-patch-merge-key"] = key.as_str().into();
-        }
-        if let Some(default) = self.default {
-            property["default"] = default.into();
-        }
+        _ => put(&format!("x-portolan-{rule}"), value(argument)),
     }
 }
 
-fn generator() -> SchemaGenerator {
-    let mut settings = SchemaSettings::openapi3();
-    settings.definitions_path = "/components/schemas".into();
-    settings.transforms.clear();
-    settings.into_generator()
-}
-
-/// Adds the extensions, and writes references with siblings as the real documents do.
-fn decorate(name: &str, definition: &mut Value) {
-    match name {
-        INT_OR_STRING => {
-            definition["format"] = "int-or-string".into();
-            definition["oneOf"] = json!([{ "type": "integer" }, { "type": "string" }]);
-        }
-        QUANTITY => definition["oneOf"] = json!([{ "type": "string" }, { "type": "number" }]),
-        _ => {}
+/// A node with its references replaced by what they refer to, without descriptions. A type that contains itself takes
+/// anything from there on.
+fn inlined<'d>(definitions: &'d Map<String, Value>, node: &'d Value, open: &mut Vec<&'d str>) -> Value {
+    let Value::Object(fields) = node else { return node.clone() };
+    let reference = node.get("$ref").or_else(|| node.pointer("/allOf/0/$ref")).and_then(Value::as_str);
+    let mut whole = Map::new();
+    if let Some(name) = reference.and_then(|name| name.rsplit('/').next()) {
+        let special = special(name, open);
+        open.push(name);
+        let target = special.or_else(|| Some(inlined(definitions, definitions.get(name)?, open)));
+        open.pop();
+        whole = target.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
     }
-    if name == INT_OR_STRING || name == QUANTITY {
-        super::json::remove(definition, "x-kubernetes-int-or-string");
-    }
-    let marks = marks().get(name);
-    if marks.is_some_and(|marks| marks.atomic) {
-        definition["x-kubernetes-map-type"] = "atomic".into();
-    }
-    let Some(properties) = definition.get_mut("properties").and_then(Value::as_object_mut) else { return };
-    for (field, property) in properties {
-        wrap_reference(property);
-        if let Some(mark) = marks.and_then(|marks| marks.fields.get(field.as_str())) {
-            mark.write(property);
-        }
-    }
-}
-
-/// OpenAPI 3.0 ignores what stands beside a `$ref`.
-fn wrap_reference(property: &mut Value) {
-    let Some(map) = property.as_object_mut() else { return };
-    if map.len() > 1
-        && let Some(reference) = map.remove("$ref")
-    {
-        map.insert("allOf".to_owned(), json!([{ "$ref": reference }]));
-    }
-}
-
-/// `v1.ConfigMap` of `io.k8s.api.core.v1.ConfigMap`.
-fn go_type(name: &str) -> String {
-    let mut parts = name.rsplitn(3, '.');
-    let (type_, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    format!("{package}.{type_}")
-}
-
-/// Turns definitions into one tree.
-struct Converter<'a> {
-    definitions: &'a Map<String, Value>,
-    /// Names being expanded, to cut recursion.
-    open: Vec<String>,
-}
-
-impl Converter<'_> {
-    fn named(&mut self, name: &str) -> Schema {
-        let special = |format: &str| Map::from_iter([("format".to_owned(), Value::from(format))]);
-        match name {
-            TIME => return Schema { type_: Some(Type::String), raw: special("date-time"), ..Schema::default() },
-            MICRO_TIME => return Schema { type_: Some(Type::String), raw: special("micro-time"), ..Schema::default() },
-            QUANTITY => return Schema { int_or_string: true, raw: special("quantity"), ..Schema::default() },
-            INT_OR_STRING => return Schema { int_or_string: true, ..Schema::default() },
-            _ => {}
-        }
-        let definition = self.definitions.get(name);
-        let Some(definition) =
-            definition.filter(|_| !FREE.contains(&name) && !self.open.iter().any(|open| open == name))
-        else {
-            return Schema { preserve_unknown_fields: true, ..Schema::default() };
+    for (key, value) in fields.iter().filter(|(key, _)| !matches!(key.as_str(), "description" | "$ref" | "allOf")) {
+        let value = match (key.as_str(), value) {
+            ("properties", Value::Object(fields)) => {
+                fields.iter().map(|(name, inner)| (name.clone(), inlined(definitions, inner, open))).collect()
+            }
+            ("items" | "additionalProperties", inner) => inlined(definitions, inner, open),
+            (_, other) => other.clone(),
         };
-        self.open.push(name.to_owned());
-        let mut schema = self.node(definition);
-        self.open.pop();
-        schema.raw.insert(GO_TYPE.to_owned(), go_type(name).into());
-        let marks = marks().get(name);
-        schema.atomic_map = marks.is_some_and(|marks| marks.atomic);
-        for (field, property) in &mut schema.properties {
-            let mark = marks.and_then(|marks| marks.fields.get(field.as_str()));
-            let structure = !property.properties.is_empty() || property.preserve_unknown_fields;
-            property.zero = mark.and_then(|mark| mark.zero).unwrap_or(if structure { Zero::Keep } else { Zero::Drop });
-            let Some(mark) = mark else { continue };
-            property.list_type = mark.list.clone().unwrap_or_default();
-            property.atomic_map |= mark.atomic_map;
-            property.patch = mark.patch.clone();
-            property.default = mark.default.map(Value::from);
-        }
-        schema
+        whole.insert(key.clone(), value);
     }
+    // An object of which nothing is said takes anything.
+    let is_object = whole.get("type").is_some_and(|type_| type_ == "object");
+    if is_object && !whole.contains_key("properties") && !whole.contains_key("additionalProperties") {
+        whole.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    }
+    whole.into()
+}
 
-    fn node(&mut self, node: &Value) -> Schema {
-        if let Some(reference) = node.get("$ref").and_then(Value::as_str) {
-            return self.named(reference.strip_prefix(PREFIX).unwrap_or(reference));
-        }
-        let mut schema =
-            Schema { type_: node.get("type").and_then(Value::as_str).and_then(type_of), ..Schema::default() };
-        for key in ["format", "required"] {
-            if let Some(value) = node.get(key) {
-                schema.raw.insert(key.to_owned(), value.clone());
-            }
-        }
-        schema.items = node.get("items").map(|items| Box::new(self.node(items)));
-        schema.additional = node.get("additionalProperties").map(|values| Box::new(self.node(values)));
-        if let Some(properties) = node.get("properties").and_then(Value::as_object) {
-            schema.properties = properties.iter().map(|(name, inner)| (name.clone(), self.node(inner))).collect();
-        } else {
-            // An object of which nothing is said takes anything.
-            schema.preserve_unknown_fields = schema.type_ == Some(Type::Object) && schema.additional.is_none();
-        }
-        schema
+/// Types that write themselves in their own way, or hold any JSON.
+fn special(name: &str, open: &[&str]) -> Option<Value> {
+    let free = json!({ "x-kubernetes-preserve-unknown-fields": true });
+    match name.rsplit('.').next().unwrap_or_default() {
+        "Time" => Some(json!({ "type": "string", "format": "date-time" })),
+        "MicroTime" => Some(json!({ "type": "string", "format": "micro-time" })),
+        "Quantity" => Some(json!({ "x-kubernetes-int-or-string": true, "format": "quantity" })),
+        "IntOrString" => Some(json!({ "x-kubernetes-int-or-string": true })),
+        "FieldsV1" | "RawExtension" | "JSON" => Some(free),
+        type_ if type_.starts_with("JSONSchemaPropsOr") || open.contains(&name) => Some(free),
+        _ => None,
     }
 }
 
-fn type_of(name: &str) -> Option<Type> {
-    Some(match name {
-        "object" => Type::Object,
-        "array" => Type::Array,
-        "string" => Type::String,
-        "integer" => Type::Integer,
-        "number" => Type::Number,
-        "boolean" => Type::Boolean,
-        _ => return None,
-    })
+/// Reads what the schemas of custom kinds have no use for.
+fn finish(schema: &mut Schema) {
+    for property in schema.properties.values_mut() {
+        let structure = !property.properties.is_empty() || property.preserve_unknown_fields;
+        property.zero = match property.raw.get(ZERO).and_then(Value::as_str) {
+            Some("!") => Zero::Always,
+            None if !structure => Zero::Drop,
+            _ => Zero::Keep,
+        };
+    }
+    let below =
+        schema.properties.values_mut().chain(schema.items.as_deref_mut()).chain(schema.additional.as_deref_mut());
+    below.for_each(finish);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::ListType;
 
     fn kind(name: &str) -> Kind {
         builtin::all().into_iter().find(|kind| kind.kind == name).unwrap()
@@ -293,7 +198,7 @@ mod tests {
         assert_eq!(ports.list_type, ListType::Map(vec!["containerPort".into(), "protocol".into()]));
         assert_eq!(ports.patch.merge_key.as_deref(), Some("containerPort"));
         let volumes = &pod.schema.properties["spec"].properties["volumes"];
-        assert!(volumes.patch.merge && volumes.patch.retain_keys);
+        assert!(volumes.patch.merge);
     }
 
     #[test]
@@ -301,8 +206,9 @@ mod tests {
         for kind in builtin::all() {
             let (_, definitions) = openapi_of(&kind).unwrap();
             for (name, definition) in &definitions {
-                let Some(marks) = marks().get(name.as_str()) else { continue };
-                for field in marks.fields.keys() {
+                let line =
+                    include_str!("markers.txt").lines().filter_map(marks_of_line).find(|(type_, _)| type_ == name);
+                for field in line.iter().flat_map(|(_, marks)| marks.keys()).filter(|field| **field != "=") {
                     assert!(definition["properties"].get(field).is_some(), "{name} has no {field}");
                 }
             }

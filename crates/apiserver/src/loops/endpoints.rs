@@ -1,20 +1,35 @@
 //! EndpointSlices for Services with selectors: watches in, a pure plan, the few writes it asks for.
+//!
+//! A slice's name follows from its Service, its address family and its number: a plan that is carried out twice, the
+//! second time with an old view, writes the same again, and the server then changes nothing.
 
-mod plan;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
 
-use std::collections::BTreeSet;
-
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, PostParams, Preconditions};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus, Service, ServicePort};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use self::plan::{Change, MANAGED_BY, MANAGER, SERVICE_NAME, Target, plan};
-use super::mirror::{Key, Mirror};
-use super::{code, pause};
+use super::{Pace, code};
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const HEADLESS: &str = "service.kubernetes.io/headless";
+/// Endpoints in a slice, as Kubernetes' default has it.
+const MAX_ENDPOINTS: usize = 100;
 
 /// The loop.
 pub struct Endpoints;
@@ -28,134 +43,341 @@ impl Endpoints {
 
 async fn follow(client: Client) {
     let all = watcher::Config::default;
-    let ours = all().labels(&format!("{MANAGED_BY}={MANAGER}"));
-    let services = watcher(Api::<Service>::all(client.clone()), all()).default_backoff();
-    let pods = watcher(Api::<Pod>::all(client.clone()), all()).default_backoff();
-    let nodes = watcher(Api::<Node>::all(client.clone()), all()).default_backoff();
-    let slices = watcher(Api::<EndpointSlice>::all(client.clone()), ours).default_backoff();
-    let (mut services, mut pods, mut nodes, mut slices) =
-        (std::pin::pin!(services), std::pin::pin!(pods), std::pin::pin!(nodes), std::pin::pin!(slices));
-    let mut world = World::default();
-    let mut failures = 0;
+    let (services, service_events) = watch::<Service>(&client, all());
+    let (pods, pod_events) = watch::<Pod>(&client, all());
+    let (slices, slice_events) = watch::<EndpointSlice>(&client, all().labels(&format!("{MANAGED_BY}={MANAGER}")));
+    let mut touched = futures::stream::select_all([service_events, pod_events, slice_events]);
+    let world = World { client, services, pods, slices };
+    let mut due: BTreeSet<String> = BTreeSet::new();
+    let mut pace = Pace::default();
     loop {
-        let retry = tokio::time::sleep(pause(failures));
         tokio::select! {
-            Some(event) = services.next() => {
-                let changed = world.services.take_in(event, slim);
-                world.due.extend(changed);
+            biased;
+            Some(namespace) = touched.next() => {
+                pace.touch();
+                due.extend(namespace.map_or_else(|| world.namespaces(), |namespace| BTreeSet::from([namespace])));
             }
-            Some(event) = pods.next() => {
-                let changed = world.pods.take_in(event, Target::read);
-                world.touch(changed.into_iter().map(|(namespace, _)| namespace).collect());
-            }
-            Some(event) = nodes.next() => {
-                // Every status a kubelet writes comes by here; only zones matter.
-                if !world.nodes.take_in(event, plan::zone).is_empty() {
-                    let namespaces = world.services.items().keys().map(|(namespace, _)| namespace.clone()).collect();
-                    world.touch(namespaces);
+            () = pace.due(), if world.is_ready() => {
+                let mut left = BTreeSet::new();
+                for namespace in std::mem::take(&mut due) {
+                    if let Err(error) = world.mend(&namespace).await {
+                        tracing::debug!(%error, namespace, "writing EndpointSlices failed and is tried again");
+                        left.insert(namespace);
+                    }
                 }
+                due = left;
+                pace.worked(due.is_empty());
             }
-            Some(event) = slices.next() => {
-                let changed = world.slices.take_in(event, |slice: EndpointSlice| slice);
-                world.touch_slices(&changed);
-            }
-            () = retry, if failures > 0 => {}
-        }
-        if world.is_synced() {
-            failures = if world.mend(&client).await { 0 } else { failures + 1 };
         }
     }
 }
 
-#[derive(Default)]
+/// What is known of a kind, and the namespaces in which something changed; none when all may have.
+fn watch<K>(client: &Client, config: watcher::Config) -> (Store<K>, BoxStream<'static, Option<String>>)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let (store, writer) = reflector::store();
+    let events = watcher(Api::<K>::all(client.clone()), config).default_backoff();
+    let events = events.modify(|object| object.managed_fields_mut().clear()).reflect(writer);
+    let touched = events.filter_map(|event| async {
+        match event {
+            Ok(Event::Apply(object) | Event::Delete(object)) => Some(object.namespace()),
+            Ok(Event::InitDone) => Some(None),
+            Ok(Event::Init | Event::InitApply(_)) => None,
+            Err(error) => {
+                tracing::debug!(%error, "a watch was interrupted");
+                None
+            }
+        }
+    });
+    (store, touched.boxed())
+}
+
 struct World {
-    services: Mirror<Service>,
-    pods: Mirror<Target>,
-    /// Zones.
-    nodes: Mirror<Option<String>>,
-    slices: Mirror<EndpointSlice>,
-    /// Services to look at.
-    due: BTreeSet<Key>,
+    client: Client,
+    services: Store<Service>,
+    pods: Store<Pod>,
+    slices: Store<EndpointSlice>,
 }
 
 impl World {
-    fn is_synced(&self) -> bool {
-        self.services.is_synced() && self.pods.is_synced() && self.nodes.is_synced() && self.slices.is_synced()
+    /// Whether everything has been listed once.
+    fn is_ready(&self) -> bool {
+        self.services.wait_until_ready().now_or_never().is_some()
+            && self.pods.wait_until_ready().now_or_never().is_some()
+            && self.slices.wait_until_ready().now_or_never().is_some()
     }
 
-    /// All services of these namespaces are to be looked at.
-    fn touch(&mut self, namespaces: BTreeSet<String>) {
-        for namespace in namespaces {
-            let keys: Vec<Key> = self.services.within(&namespace).map(|(key, _)| key.clone()).collect();
-            self.due.extend(keys);
-        }
+    fn namespaces(&self) -> BTreeSet<String> {
+        let services = self.services.state().into_iter().filter_map(|service| service.namespace());
+        services.chain(self.slices.state().into_iter().filter_map(|slice| slice.namespace())).collect()
     }
 
-    /// The services of these slices are to be looked at; a slice that went may have been anybody's.
-    fn touch_slices(&mut self, slices: &BTreeSet<Key>) {
-        for key in slices {
-            match self.slices.items().get(key).and_then(service_of) {
-                Some(service) => drop(self.due.insert(service)),
-                None => self.touch(BTreeSet::from([key.0.clone()])),
-            }
-        }
-    }
-
-    /// Writes what is due; false if something failed, and is due still.
-    async fn mend(&mut self, client: &Client) -> bool {
-        let mut left = BTreeSet::new();
-        for key in std::mem::take(&mut self.due) {
-            let service = self.services.items().get(&key);
-            let slices = self.slices.within(&key.0).map(|(_, slice)| slice);
-            let slices: Vec<&EndpointSlice> = slices.filter(|slice| service_of(slice).as_ref() == Some(&key)).collect();
-            let pods: Vec<&Target> = self.pods.within(&key.0).map(|(_, pod)| pod).collect();
-            let changes = plan(service, &pods, self.nodes.items(), &slices);
-            for change in changes {
-                if let Err(error) = self.write(client, &key.0, change).await {
-                    // Conflicts resolve themselves: the event of the newer slice is on its way.
-                    tracing::debug!(%error, service = key.1, "writing an EndpointSlice failed and is tried again");
-                    left.insert(key.clone());
+    /// Writes the slices of a namespace that are not as they should be, and deletes those that should not be.
+    async fn mend(&self, namespace: &str) -> kube::Result<()> {
+        let mut slices = within(&self.slices, namespace);
+        let pods: Vec<Arc<Pod>> = within(&self.pods, namespace).into_values().collect();
+        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), namespace);
+        for service in within(&self.services, namespace).values() {
+            for slice in plan(service, &pods) {
+                let name = slice.name_any();
+                if slices.remove(&name).is_some_and(|old| is_same(&old, &slice)) {
+                    continue;
                 }
-            }
-        }
-        self.due.append(&mut left.clone());
-        left.is_empty()
-    }
-
-    async fn write(&mut self, client: &Client, namespace: &str, change: Change) -> kube::Result<()> {
-        let api: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
-        let written = match change {
-            Change::Create(slice) => match api.create(&PostParams::default(), &slice).await {
+                let written = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&slice)).await;
                 // The namespace is on its way out.
-                Err(error) if matches!(code(&error), 403 | 404) => return Ok(()),
-                created => created?,
-            },
-            Change::Update(slice) => api.replace(&slice.name_any(), &PostParams::default(), &slice).await?,
-            Change::Delete { name, uid } => {
-                let preconditions = Some(Preconditions { uid, resource_version: None });
-                match api.delete(&name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
-                    Err(error) if code(&error) != 404 => return Err(error),
-                    Ok(_) | Err(_) => {}
+                if written.as_ref().err().is_some_and(|error| matches!(code(error), 403 | 404)) {
+                    return Ok(());
                 }
-                self.slices.remove(&(namespace.to_owned(), name));
-                return Ok(());
+                written?;
             }
-        };
-        self.slices.put((namespace.to_owned(), written.name_any()), written);
+        }
+        for name in slices.keys() {
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if code(&error) != 404 => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
         Ok(())
     }
 }
 
-fn service_of(slice: &EndpointSlice) -> Option<Key> {
-    let name = slice.labels().get(SERVICE_NAME)?.clone();
-    Some((slice.namespace().unwrap_or_default(), name))
+/// The objects of a namespace, by name.
+fn within<K: Resource<DynamicType = ()> + Clone + 'static>(
+    store: &Store<K>,
+    namespace: &str,
+) -> BTreeMap<String, Arc<K>> {
+    let objects = store.state().into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace));
+    objects.map(|object| (object.name_any(), object)).collect()
 }
 
-/// A service without what others write to it and we do not read.
-fn slim(mut service: Service) -> Service {
-    service.metadata.managed_fields = None;
-    service.metadata.resource_version = None;
-    service.metadata.annotations = None;
-    service.status = None;
-    service
+/// Whether two slices say the same; an absent list is an empty one.
+fn is_same(left: &EndpointSlice, right: &EndpointSlice) -> bool {
+    left.endpoints.as_deref().unwrap_or_default() == right.endpoints.as_deref().unwrap_or_default()
+        && left.ports.as_deref().unwrap_or_default() == right.ports.as_deref().unwrap_or_default()
+        && left.metadata.labels == right.metadata.labels
+        && left.metadata.owner_references == right.metadata.owner_references
+}
+
+/// The slices that a service should have; one without endpoints has an empty one.
+fn plan(service: &Service, pods: &[Arc<Pod>]) -> Vec<EndpointSlice> {
+    let spec = service.spec.clone().unwrap_or_default();
+    let selector = spec.selector.unwrap_or_default();
+    if selector.is_empty()
+        || spec.type_.as_deref() == Some("ExternalName")
+        || service.metadata.deletion_timestamp.is_some()
+    {
+        return Vec::new();
+    }
+    let chosen = |pod: &&Arc<Pod>| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let labels = pod.labels();
+        !matches!(phase, Some("Succeeded" | "Failed"))
+            && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    };
+    let pods: Vec<&Arc<Pod>> = pods.iter().filter(chosen).collect();
+    let families = spec.ip_families.filter(|families| !families.is_empty());
+    let mut slices = Vec::new();
+    for family in families.unwrap_or_else(|| vec!["IPv4".to_owned()]) {
+        // Pods may know different ports by the same name: one set of slices for each set of ports.
+        let mut groups: Vec<(Vec<EndpointPort>, Vec<Endpoint>)> = Vec::new();
+        for pod in &pods {
+            let Some(endpoint) = endpoint(service, pod, &family) else { continue };
+            let ports = ports(service, pod);
+            match groups.iter_mut().find(|(other, _)| *other == ports) {
+                Some((_, endpoints)) => endpoints.push(endpoint),
+                None => groups.push((ports, vec![endpoint])),
+            }
+        }
+        let chunks = groups.iter().flat_map(|(ports, endpoints)| {
+            endpoints.chunks(MAX_ENDPOINTS).map(move |endpoints| (ports.clone(), endpoints.to_vec()))
+        });
+        let mut chunks: Vec<_> = chunks.collect();
+        if chunks.is_empty() {
+            chunks.push(Default::default());
+        }
+        let numbered = chunks.into_iter().enumerate();
+        slices.extend(numbered.map(|(number, (ports, endpoints))| EndpointSlice {
+            metadata: metadata(service, &family, number),
+            address_type: family.clone(),
+            endpoints: Some(endpoints).filter(|endpoints| !endpoints.is_empty()),
+            ports: Some(ports).filter(|ports| !ports.is_empty()),
+        }));
+    }
+    slices
+}
+
+fn metadata(service: &Service, family: &str, number: usize) -> ObjectMeta {
+    let name = service.name_any();
+    let mut labels = service.labels().clone();
+    labels.remove(HEADLESS);
+    let ip = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()).unwrap_or_default();
+    if matches!(ip, "" | "None") {
+        labels.insert(HEADLESS.to_owned(), String::new());
+    }
+    labels.insert(SERVICE_NAME.to_owned(), name.clone());
+    labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Service".to_owned(),
+        name: name.clone(),
+        uid: service.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    };
+    ObjectMeta {
+        name: Some(format!("{name}-{}-{number:02}", family.to_lowercase().trim_start_matches("ip"))),
+        generate_name: Some(format!("{name}-")),
+        namespace: service.namespace(),
+        labels: Some(labels),
+        owner_references: Some(vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The endpoint of a pod; none without an address of the family.
+fn endpoint(service: &Service, pod: &Pod, family: &str) -> Option<Endpoint> {
+    let (spec, status) = (pod.spec.clone().unwrap_or_default(), pod.status.clone().unwrap_or_default());
+    let addresses = status.pod_ips.iter().flatten().map(|ip| ip.ip.clone());
+    let addresses: Vec<String> = addresses.filter(|ip| ip.contains(':') == (family == "IPv6")).collect();
+    if addresses.is_empty() {
+        return None;
+    }
+    let (ready, terminating) = (is_ready(&status), pod.metadata.deletion_timestamp.is_some());
+    let publish = service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses).unwrap_or_default();
+    Some(Endpoint {
+        addresses,
+        conditions: Some(EndpointConditions {
+            ready: Some(publish || (ready && !terminating)),
+            serving: Some(ready),
+            terminating: Some(terminating),
+        }),
+        hostname: spec.hostname.filter(|_| spec.subdomain.as_deref() == service.metadata.name.as_deref()),
+        node_name: spec.node_name,
+        target_ref: Some(ObjectReference {
+            kind: Some("Pod".to_owned()),
+            namespace: pod.namespace(),
+            name: Some(pod.name_any()),
+            uid: pod.uid(),
+            ..ObjectReference::default()
+        }),
+        ..Endpoint::default()
+    })
+}
+
+fn is_ready(status: &PodStatus) -> bool {
+    status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+    let ports = ports.iter().filter_map(|port| {
+        Some(EndpointPort {
+            app_protocol: port.app_protocol.clone(),
+            name: Some(port.name.clone().unwrap_or_default()),
+            port: Some(number(port, pod)?),
+            protocol: Some(protocol(port.protocol.as_ref())),
+        })
+    });
+    ports.collect()
+}
+
+/// The pod's number of a service's port: its own, or that of the container port it names.
+fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
+    match port.target_port.as_ref() {
+        None => Some(port.port),
+        Some(IntOrString::Int(number)) => Some(*number),
+        Some(IntOrString::String(name)) => {
+            let wanted = protocol(port.protocol.as_ref());
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+            let port =
+                ports.find(|port| port.name.as_ref() == Some(name) && protocol(port.protocol.as_ref()) == wanted)?;
+            Some(port.container_port)
+        }
+    }
+}
+
+fn protocol(protocol: Option<&String>) -> String {
+    protocol.cloned().unwrap_or_else(|| "TCP".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn service(spec: &Value) -> Service {
+        let mut service = json!({
+            "metadata": { "name": "web", "namespace": "a", "uid": "s", "labels": { "l": "v" } },
+            "spec": { "clusterIP": "10.96.0.9", "ipFamilies": ["IPv4"], "selector": { "app": "a" },
+                      "ports": [{ "name": "http", "port": 80, "protocol": "TCP", "targetPort": "web" }] },
+        });
+        json_patch::merge(&mut service["spec"], spec);
+        serde_json::from_value(service).unwrap()
+    }
+
+    fn pod(name: &str, ip: &str, ready: bool) -> Value {
+        json!({
+            "metadata": { "name": name, "namespace": "a", "uid": name, "labels": { "app": "a" } },
+            "spec": { "nodeName": "n1", "containers": [{ "name": "c", "ports": [{ "name": "web", "containerPort": 8080 }] }] },
+            "status": { "phase": "Running", "podIPs": [{ "ip": ip }],
+                        "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }] },
+        })
+    }
+
+    fn planned(service: &Service, pods: &[Value]) -> Vec<EndpointSlice> {
+        let pods: Vec<Arc<Pod>> =
+            pods.iter().map(|pod| Arc::new(serde_json::from_value(pod.clone()).unwrap())).collect();
+        plan(service, &pods)
+    }
+
+    #[test]
+    fn endpoints_look_as_the_real_controller_writes_them() {
+        let mut terminating = pod("p2", "10.0.0.2", true);
+        terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let mut ended = pod("p3", "10.0.0.3", true);
+        ended["status"]["phase"] = json!("Failed");
+
+        let slices = planned(&service(&json!({})), &[pod("p1", "10.0.0.1", false), terminating, ended]);
+
+        let slice = serde_json::to_value(&slices[0]).unwrap();
+        let endpoint = |name: &str, ip: &str, conditions: Value| {
+            json!({
+                "addresses": [ip], "conditions": conditions, "nodeName": "n1",
+                "targetRef": { "kind": "Pod", "namespace": "a", "name": name, "uid": name },
+            })
+        };
+        assert_eq!(
+            slice["endpoints"],
+            json!([
+                endpoint("p1", "10.0.0.1", json!({ "ready": false, "serving": false, "terminating": false })),
+                endpoint("p2", "10.0.0.2", json!({ "ready": false, "serving": true, "terminating": true })),
+            ])
+        );
+        assert_eq!(slice["ports"], json!([{ "name": "http", "port": 8080, "protocol": "TCP" }]));
+        assert_eq!(slice["metadata"]["labels"], json!({ "l": "v", SERVICE_NAME: "web", MANAGED_BY: MANAGER }));
+        assert_eq!(slices.len(), 1);
+    }
+
+    #[test]
+    fn slices_are_full_at_a_hundred_and_there_is_always_one() {
+        let pods: Vec<Value> = (0..250).map(|n| pod(&format!("p{n}"), &format!("10.0.1.{n}"), true)).collect();
+        let sizes = |slices: &[EndpointSlice]| -> Vec<usize> {
+            slices.iter().map(|slice| slice.endpoints.as_ref().map_or(0, Vec::len)).collect()
+        };
+        assert_eq!(sizes(&planned(&service(&json!({})), &pods)), [100, 100, 50]);
+        assert_eq!(sizes(&planned(&service(&json!({})), &[])), [0]);
+        assert_eq!(planned(&service(&json!({ "ipFamilies": ["IPv6"] })), &pods)[0].address_type, "IPv6");
+        assert!(planned(&service(&json!({ "selector": null })), &pods).is_empty());
+        assert!(planned(&service(&json!({ "type": "ExternalName" })), &pods).is_empty());
+    }
 }

@@ -1,344 +1,274 @@
 //! Garbage collection by owner references, for every kind of the server.
 //!
-//! The graph only says whom to look at. Before anything is deleted the server is asked again, and the deletion
-//! carries uid and version as preconditions: a stale view costs a request, never an object.
-
-mod graph;
+//! The watches keep a view of everything; when something in it goes, begins to go or has owners, the view is swept. It
+//! only says whom to look at: before anything is deleted the server is asked again, and the deletion carries uid and
+//! version as preconditions. A stale view costs a request, never an object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::DynamicObject;
+use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
-use serde_json::json;
-use tokio::time::Instant;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use self::graph::{FOREGROUND, Graph, Node, ORPHAN, Owner, Standing};
 use super::discover::{self, Served};
-use super::{code, pause};
+use super::{Pace, code};
 
-/// Objects that are looked at together.
-const BATCH: usize = 16;
+/// The finalizer of an object that waits until its dependents are deleted.
+const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of an object that waits until its dependents have forgotten it.
+const ORPHAN: &str = "orphan";
 
 /// The loop.
 pub struct Garbage;
 
-type Watched = (Arc<Served>, Result<watcher::Event<DynamicObject>, watcher::Error>);
-
-/// Why an object must be looked at again.
-enum Trouble {
-    Server(kube::Error),
-    /// Not every kind has been listed, or a kind is unknown.
-    Unsure,
-}
-
-impl From<kube::Error> for Trouble {
-    fn from(error: kube::Error) -> Self {
-        Self::Server(error)
-    }
-}
-
 impl Garbage {
     /// Runs until told to stop.
     pub async fn run(self, client: Client, stop: CancellationToken) {
-        let kinds = discover::changes(client.clone());
-        stop.run_until_cancelled(collect(client, kinds)).await;
+        stop.run_until_cancelled(Box::pin(collect(client))).await;
     }
 }
 
-async fn collect(client: Client, kinds: impl futures::Stream<Item = BTreeSet<Served>>) {
-    let mut kinds = std::pin::pin!(kinds);
-    // Apart from the state: streams cannot be shared, and the state is while many objects are looked at.
-    let mut watches = SelectAll::new();
-    let mut state = State {
-        client,
-        graph: Graph::default(),
-        kinds: BTreeMap::new(),
-        listing: BTreeMap::new(),
-        due: BTreeSet::new(),
-        attempts: BTreeMap::new(),
-    };
+async fn collect(client: Client) {
+    let mut kinds = std::pin::pin!(discover::changes(client.clone()));
+    // What of each change a sweep may find something in.
+    let mut touched: SelectAll<BoxStream<'static, ()>> = SelectAll::new();
+    let mut collector = Collector { client, watched: BTreeMap::new() };
+    let mut pace = Pace::default();
     loop {
-        let next =
-            state.due.first().map_or(Duration::from_hours(1), |(at, _)| at.saturating_duration_since(Instant::now()));
-        // Events first: the fewer objects are looked at with an old view the better.
         tokio::select! {
             biased;
-            Some(kinds) = kinds.next() => state.follow(kinds, &mut watches),
-            Some((kind, event)) = watches.next(), if !watches.is_empty() => state.take_in(&kind, event),
-            () = tokio::time::sleep(next) => state.work().await,
+            Some(kinds) = kinds.next() => {
+                collector.follow(kinds, &mut touched);
+                pace.touch();
+            }
+            Some(()) = touched.next(), if !touched.is_empty() => pace.touch(),
+            () = pace.due() => pace.worked(collector.sweep().await),
         }
     }
 }
 
-struct State {
-    client: Client,
-    graph: Graph,
-    kinds: BTreeMap<Arc<Served>, CancellationToken>,
-    /// Kinds whose list is not complete, with what was seen of it.
-    listing: BTreeMap<Arc<Served>, BTreeSet<String>>,
-    /// Whom to look at, and when.
-    due: BTreeSet<(Instant, String)>,
-    attempts: BTreeMap<String, u32>,
+/// Why an object must be looked at again.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Server(#[from] kube::Error),
+    #[error("not every kind has been listed, or the kind of an owner is unknown, or the view is old")]
+    Unsure,
 }
 
-impl State {
+struct Collector {
+    client: Client,
+    watched: BTreeMap<Served, (Store<DynamicObject>, CancellationToken)>,
+}
+
+/// Everything that is known, by uid, and who names whom as owner.
+#[derive(Default)]
+struct View<'a> {
+    objects: BTreeMap<String, (&'a Served, Arc<DynamicObject>)>,
+    dependents: BTreeMap<String, BTreeSet<String>>,
+    /// Every kind has been listed.
+    complete: bool,
+}
+
+impl Collector {
     /// Watches what came, and forgets what went.
-    fn follow(&mut self, served: BTreeSet<Served>, watches: &mut SelectAll<BoxStream<'static, Watched>>) {
-        let wanted = |kind: &Served| kind.kind != "Event" || !matches!(kind.group.as_str(), "" | "events.k8s.io");
-        let gone: Vec<Arc<Served>> = self.kinds.keys().filter(|kind| !served.contains(&***kind)).cloned().collect();
-        for kind in gone {
-            if let Some(stop) = self.kinds.remove(&kind) {
+    fn follow(&mut self, served: BTreeSet<Served>, touched: &mut SelectAll<BoxStream<'static, ()>>) {
+        self.watched.retain(|kind, (_, stop)| {
+            let stays = served.contains(kind);
+            if !stays {
                 stop.cancel();
             }
-            self.listing.remove(&kind);
-            self.forget(&kind, &BTreeSet::new());
-        }
-        for kind in served.into_iter().filter(wanted) {
-            if self.kinds.contains_key(&kind) {
-                continue;
-            }
-            let kind = Arc::new(kind);
-            let stop = CancellationToken::new();
-            let label = Arc::clone(&kind);
-            let events = watcher(kind.api(&self.client, ""), watcher::Config::default()).default_backoff();
-            let events = events.map(move |event| (Arc::clone(&label), event));
-            watches.push(events.take_until(stop.clone().cancelled_owned()).boxed());
-            self.listing.insert(Arc::clone(&kind), BTreeSet::new());
-            self.kinds.insert(kind, stop);
+            stays
+        });
+        for kind in served.into_iter().filter(|kind| kind.kind != "Event") {
+            let (client, watched) = (&self.client, &mut self.watched);
+            let entry = watched.entry(kind);
+            let kind = entry.key().clone();
+            entry.or_insert_with(|| {
+                let (stop, writer) = (CancellationToken::new(), Writer::new(kind.resource()));
+                let store = writer.as_reader();
+                let events = watcher(kind.api(client, ""), watcher::Config::default()).default_backoff();
+                let events = events.modify(strip).reflect(writer).filter_map(|event| async {
+                    let look = match event {
+                        Ok(Event::Apply(object)) => is_going(&object) || !object.owner_references().is_empty(),
+                        Ok(Event::Delete(_) | Event::InitDone) => true,
+                        Ok(Event::Init | Event::InitApply(_)) | Err(_) => false,
+                    };
+                    look.then_some(())
+                });
+                touched.push(events.take_until(stop.clone().cancelled_owned()).boxed());
+                (store, stop)
+            });
         }
     }
 
-    fn take_in(&mut self, kind: &Arc<Served>, event: Result<watcher::Event<DynamicObject>, watcher::Error>) {
-        let look = match event {
-            Ok(watcher::Event::Init) => {
-                self.listing.insert(Arc::clone(kind), BTreeSet::new());
-                return;
-            }
-            Ok(watcher::Event::InitDone) => {
-                let seen = self.listing.remove(kind).unwrap_or_default();
-                return self.forget(kind, &seen);
-            }
-            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                let Some((uid, node)) = Node::read(kind, object) else { return };
-                if let Some(seen) = self.listing.get_mut(kind) {
-                    seen.insert(uid.clone());
-                }
-                self.graph.apply(&uid, node)
-            }
-            Ok(watcher::Event::Delete(object)) => {
+    fn view(&self) -> View<'_> {
+        let mut view = View { complete: true, ..View::default() };
+        for (kind, (store, _)) in &self.watched {
+            view.complete &= store.wait_until_ready().now_or_never().is_some();
+            for object in store.state() {
                 let uid = object.uid().unwrap_or_default();
-                self.graph.remove(&uid)
+                for owner in object.owner_references() {
+                    view.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
+                }
+                view.objects.insert(uid, (kind, object));
             }
-            Err(error) => return tracing::debug!(%error, kind = kind.kind, "watching for garbage was interrupted"),
-        };
-        self.look(look);
-    }
-
-    /// Drops the objects of a kind that are not among `seen`.
-    fn forget(&mut self, kind: &Served, seen: &BTreeSet<String>) {
-        for uid in self.graph.missing(kind, seen) {
-            let look = self.graph.remove(&uid);
-            self.look(look);
         }
+        view
     }
 
-    fn look(&mut self, uids: BTreeSet<String>) {
-        let now = Instant::now();
-        self.due.extend(uids.into_iter().map(|uid| (now, uid)));
-    }
-
-    /// Looks at those whose time has come.
-    async fn work(&mut self) {
-        let now = Instant::now();
-        let mut batch = BTreeSet::new();
-        while batch.len() < BATCH && self.due.first().is_some_and(|(at, _)| *at <= now) {
-            batch.extend(self.due.pop_first().map(|(_, uid)| uid));
-        }
-        let outcomes = futures::future::join_all(batch.iter().map(|uid| self.inspect(uid))).await;
-        for (uid, outcome) in batch.into_iter().zip(outcomes) {
-            let Err(trouble) = outcome else {
-                self.attempts.remove(&uid);
-                continue;
+    /// Looks at everything that has owners or waits for its dependents; false if something must be looked at again.
+    async fn sweep(&self) -> bool {
+        let view = self.view();
+        let mut clean = true;
+        for (uid, (kind, object)) in &view.objects {
+            let outcome = if is_going(object) {
+                self.release(&view, uid, kind, object).await
+            } else {
+                self.weigh(&view, uid, kind, object).await
             };
-            if let Trouble::Server(error) = &trouble {
-                tracing::debug!(%error, uid, "collecting garbage failed and is tried again");
+            if let Err(trouble) = outcome {
+                tracing::debug!(%trouble, uid, kind = kind.kind, "collecting garbage failed and is tried again");
+                clean = false;
             }
-            let attempt = self.attempts.entry(uid.clone()).or_default();
-            *attempt += 1;
-            self.due.insert((Instant::now() + pause(*attempt), uid));
         }
+        clean
     }
 
-    async fn inspect(&self, uid: &str) -> Result<(), Trouble> {
-        let Some(node) = self.graph.node(uid) else { return Ok(()) };
-        if node.deleting && node.orphan {
-            return self.orphan(uid, node).await;
+    /// Lets an object go that waits for its dependents, once they are gone or have forgotten it.
+    async fn release(&self, view: &View<'_>, uid: &str, kind: &Served, object: &DynamicObject) -> Result<(), Trouble> {
+        let finalizer = match [ORPHAN, FOREGROUND].into_iter().find(|finalizer| has(object, finalizer)) {
+            None => return Ok(()),
+            // Who depends on whom is known only when everything has been listed.
+            Some(_) if !view.complete => return Err(Trouble::Unsure),
+            Some(finalizer) => finalizer,
+        };
+        for (kind, dependent) in view.dependents(uid) {
+            let blocks = |owner: &OwnerReference| owner.uid == uid && owner.block_owner_deletion == Some(true);
+            if finalizer == ORPHAN {
+                self.keep_owners(kind, dependent, |owner| owner.uid != uid).await?;
+            } else if dependent.owner_references().iter().any(blocks) {
+                return Ok(());
+            }
         }
-        if node.waits() {
-            return self.release(uid, node).await;
-        }
-        if node.deleting || node.owners.is_empty() {
-            return Ok(());
-        }
-        self.weigh(uid, node).await
+        let Some(latest) = self.latest(kind, object).await? else { return Ok(()) };
+        let kept: Vec<&String> = latest.finalizers().iter().filter(|mine| *mine != finalizer).collect();
+        self.patch(kind, &latest, json!({ "finalizers": kept })).await
     }
 
     /// Deletes an object without owners, or takes the owners from it that are gone or wait for it.
-    async fn weigh(&self, uid: &str, node: &Node) -> Result<(), Trouble> {
-        let (mut solid, mut waiting, mut lost) = (0, BTreeSet::new(), BTreeSet::new());
-        for owner in &node.owners {
-            match self.standing(node, owner).await? {
-                Some(Standing::Solid) => solid += 1,
-                Some(Standing::Waiting) => drop(waiting.insert(owner.uid.as_str())),
-                Some(Standing::Unseen) => drop(lost.insert(owner.uid.as_str())),
-                // A cluster-wide object cannot have an owner in a namespace: leave it alone.
-                None => return Ok(()),
+    async fn weigh(&self, view: &View<'_>, uid: &str, kind: &Served, object: &DynamicObject) -> Result<(), Trouble> {
+        let (mut solid, mut waiting) = (BTreeSet::new(), false);
+        for owner in object.owner_references() {
+            match self.owner(view, object, owner).await? {
+                Some(found) if is_going(&found) && has(&found, FOREGROUND) => waiting = true,
+                Some(_) => drop(solid.insert(owner.uid.as_str())),
+                None => {}
             }
         }
-        if lost.is_empty() && waiting.is_empty() {
+        if solid.len() == object.owner_references().len() {
             return Ok(());
         }
-        let Some(latest) = self.latest(uid, node).await? else { return Ok(()) };
-        // Its owners changed meanwhile: the event puts it up again.
-        if latest.owner_references().len() != node.owners.len() {
+        if !solid.is_empty() {
+            return self.keep_owners(kind, object, |owner| solid.contains(owner.uid.as_str())).await;
+        }
+        let Some(latest) = self.latest(kind, object).await? else { return Ok(()) };
+        if latest.owner_references() != object.owner_references() {
             return Err(Trouble::Unsure);
         }
-        if solid > 0 {
-            let gone = |reference: &OwnerReference| lost.contains(&*reference.uid) || waiting.contains(&*reference.uid);
-            return self.drop_owners(node, &latest, gone).await;
-        }
-        let finalizers = latest.finalizers();
-        let has = |finalizer: &str| finalizers.iter().any(|mine| mine == finalizer);
-        let policy = if !waiting.is_empty() && self.graph.dependents(uid).next().is_some() {
-            // A ring of objects that wait for one another would wait for ever.
-            if self.graph.dependents(uid).any(|(_, dependent)| dependent.waits()) {
-                self.unblock(node, &latest).await?;
-                return self.delete(node, &latest, PropagationPolicy::Foreground, false).await;
-            }
-            PropagationPolicy::Foreground
-        } else if has(ORPHAN) {
-            PropagationPolicy::Orphan
-        } else if has(FOREGROUND) {
-            PropagationPolicy::Foreground
-        } else {
-            PropagationPolicy::Background
+        // Whoever waits for this one waits for those that depend on it, too.
+        let foreground = waiting && view.dependents.contains_key(uid);
+        let params = DeleteParams {
+            propagation_policy: foreground.then_some(PropagationPolicy::Foreground),
+            preconditions: Some(Preconditions { resource_version: latest.resource_version(), uid: latest.uid() }),
+            ..DeleteParams::default()
         };
-        self.delete(node, &latest, policy, true).await
+        let api = kind.api(&self.client, &latest.namespace().unwrap_or_default());
+        fine(api.delete(&latest.name_any(), &params).await.map(drop))
     }
 
-    /// What an owner is; asks the server about one that was not seen. None for an impossible reference.
-    async fn standing(&self, node: &Node, owner: &Owner) -> Result<Option<Standing>, Trouble> {
-        let known = self.graph.standing(node, owner);
-        if known != Standing::Unseen {
-            return Ok(Some(known));
-        }
-        let mut kinds = self.kinds.keys();
-        let kind = kinds.find(|kind| kind.group == owner.group && kind.kind == owner.kind).ok_or(Trouble::Unsure)?;
-        if kind.namespaced && node.namespace.is_empty() {
-            return Ok(None);
-        }
-        let found = kind.api(&self.client, &node.namespace).get_opt(&owner.name).await?;
-        Ok(Some(match found {
-            Some(found) if found.uid().as_ref() == Some(&owner.uid) => {
-                let waits =
-                    found.metadata.deletion_timestamp.is_some() && found.finalizers().iter().any(|f| f == FOREGROUND);
-                if waits { Standing::Waiting } else { Standing::Solid }
-            }
-            Some(_) | None => Standing::Unseen,
-        }))
-    }
-
-    /// Lets an object go that waited for its dependents, once none blocks it.
-    async fn release(&self, uid: &str, node: &Node) -> Result<(), Trouble> {
-        self.sure()?;
-        if self.graph.is_blocked(uid) {
-            return Ok(());
-        }
-        self.drop_finalizer(uid, node, FOREGROUND).await
-    }
-
-    /// Makes the dependents forget their owner, then lets it go.
-    async fn orphan(&self, uid: &str, node: &Node) -> Result<(), Trouble> {
-        self.sure()?;
-        for (dependent_uid, dependent) in self.graph.dependents(uid) {
-            if let Some(latest) = self.latest(dependent_uid, dependent).await? {
-                self.drop_owners(dependent, &latest, |reference| reference.uid == uid).await?;
-            }
-        }
-        self.drop_finalizer(uid, node, ORPHAN).await
-    }
-
-    /// Who depends on whom is known only when everything has been listed.
-    fn sure(&self) -> Result<(), Trouble> {
-        if self.listing.is_empty() { Ok(()) } else { Err(Trouble::Unsure) }
-    }
-
-    async fn latest(&self, uid: &str, node: &Node) -> Result<Option<DynamicObject>, Trouble> {
-        let found = node.kind.api(&self.client, &node.namespace).get_opt(&node.name).await?;
-        Ok(found.filter(|found| found.uid().as_deref() == Some(uid)))
-    }
-
-    async fn drop_owners(
+    /// The owner that a reference means, if there is one; the server is asked about one that was not seen.
+    async fn owner(
         &self,
-        node: &Node,
-        latest: &DynamicObject,
-        gone: impl Fn(&OwnerReference) -> bool,
+        view: &View<'_>,
+        object: &DynamicObject,
+        owner: &OwnerReference,
+    ) -> Result<Option<Arc<DynamicObject>>, Trouble> {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let mut kinds = self.watched.keys();
+        let kind = kinds.find(|kind| kind.group == group && kind.kind == owner.kind).ok_or(Trouble::Unsure)?;
+        let namespace = object.namespace().filter(|_| kind.namespaced);
+        if let Some((found_kind, found)) = view.objects.get(&owner.uid)
+            && (*found_kind, found.namespace(), found.name_any()) == (kind, namespace.clone(), owner.name.clone())
+        {
+            return Ok(Some(Arc::clone(found)));
+        }
+        // A cluster-wide object cannot have an owner in a namespace: such an owner counts as there.
+        if kind.namespaced && namespace.is_none() {
+            return Ok(Some(Arc::new(object.clone())));
+        }
+        let found = kind.api(&self.client, &namespace.unwrap_or_default()).get_opt(&owner.name).await?;
+        Ok(found.filter(|found| found.uid().as_ref() == Some(&owner.uid)).map(Arc::new))
+    }
+
+    async fn latest(&self, kind: &Served, object: &DynamicObject) -> Result<Option<DynamicObject>, Trouble> {
+        let api = kind.api(&self.client, &object.namespace().unwrap_or_default());
+        Ok(api.get_opt(&object.name_any()).await?.filter(|found| found.uid() == object.uid()))
+    }
+
+    async fn keep_owners(
+        &self,
+        kind: &Served,
+        object: &DynamicObject,
+        stays: impl Fn(&OwnerReference) -> bool,
     ) -> Result<(), Trouble> {
-        let kept: Vec<&OwnerReference> =
-            latest.owner_references().iter().filter(|reference| !gone(reference)).collect();
-        if kept.len() == latest.owner_references().len() {
-            return Ok(());
-        }
+        let Some(latest) = self.latest(kind, object).await? else { return Ok(()) };
+        let kept: Vec<&OwnerReference> = latest.owner_references().iter().filter(|owner| stays(owner)).collect();
         let kept = if kept.is_empty() { json!(null) } else { json!(kept) };
-        self.patch(node, latest, json!({ "ownerReferences": kept })).await
+        self.patch(kind, &latest, json!({ "ownerReferences": kept })).await
     }
 
-    async fn unblock(&self, node: &Node, latest: &DynamicObject) -> Result<(), Trouble> {
-        let mut references = latest.owner_references().to_vec();
-        for reference in &mut references {
-            reference.block_owner_deletion = Some(false);
-        }
-        self.patch(node, latest, json!({ "ownerReferences": references })).await
-    }
-
-    async fn drop_finalizer(&self, uid: &str, node: &Node, finalizer: &str) -> Result<(), Trouble> {
-        let Some(latest) = self.latest(uid, node).await? else { return Ok(()) };
-        let kept: Vec<&String> = latest.finalizers().iter().filter(|mine| *mine != finalizer).collect();
-        if kept.len() == latest.finalizers().len() {
-            return Ok(());
-        }
-        self.patch(node, &latest, json!({ "finalizers": kept })).await
-    }
-
-    async fn patch(&self, node: &Node, latest: &DynamicObject, mut metadata: serde_json::Value) -> Result<(), Trouble> {
+    async fn patch(&self, kind: &Served, latest: &DynamicObject, mut metadata: Value) -> Result<(), Trouble> {
         metadata["uid"] = json!(latest.uid());
         metadata["resourceVersion"] = json!(latest.resource_version());
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let api = node.kind.api(&self.client, &node.namespace);
-        fine(api.patch(&node.name, &PatchParams::default(), &patch).await.map(drop))
+        let api = kind.api(&self.client, &latest.namespace().unwrap_or_default());
+        fine(api.patch(&latest.name_any(), &PatchParams::default(), &patch).await.map(drop))
     }
+}
 
-    async fn delete(
-        &self,
-        node: &Node,
-        latest: &DynamicObject,
-        policy: PropagationPolicy,
-        unchanged: bool,
-    ) -> Result<(), Trouble> {
-        let resource_version = latest.resource_version().filter(|_| unchanged);
-        let preconditions = Some(Preconditions { resource_version, uid: latest.uid() });
-        let params = DeleteParams { propagation_policy: Some(policy), preconditions, ..DeleteParams::default() };
-        let api = node.kind.api(&self.client, &node.namespace);
-        fine(api.delete(&node.name, &params).await.map(drop))
+impl View<'_> {
+    /// Those that name `uid` as owner.
+    fn dependents(&self, uid: &str) -> impl Iterator<Item = (&Served, &DynamicObject)> {
+        let uids = self.dependents.get(uid).into_iter().flatten();
+        uids.filter_map(|uid| self.objects.get(uid)).map(|(kind, object)| (*kind, &**object))
     }
+}
+
+/// Keeps what a sweep reads: of every object on the server something stays in memory here.
+fn strip(object: &mut DynamicObject) {
+    object.data = Value::Null;
+    object.metadata.managed_fields = None;
+    object.metadata.labels = None;
+    object.metadata.annotations = None;
+}
+
+fn is_going(object: &DynamicObject) -> bool {
+    object.metadata.deletion_timestamp.is_some()
+}
+
+fn has(object: &DynamicObject, finalizer: &str) -> bool {
+    object.finalizers().iter().any(|mine| mine == finalizer)
 }
 
 /// What is already gone needs nothing.

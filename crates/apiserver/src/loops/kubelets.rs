@@ -7,13 +7,13 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::mirror::{Key, Mirror};
-use super::{code, pause};
+use super::{Key, Pace, code, key};
 
 /// The loop.
 #[derive(Debug, Clone, Default)]
@@ -31,77 +31,81 @@ pub struct Range {
     pub count: u32,
 }
 
-/// What a kubelet looks at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    uid: String,
-    node: String,
-    deleting: bool,
-    ready: bool,
-    over: bool,
-    address: Option<String>,
-    /// Names and images.
-    containers: Vec<(String, String)>,
-}
+/// Who has which address.
+type Addresses = BTreeMap<Key, String>;
 
 impl Kubelets {
     /// Runs until told to stop.
     pub async fn run(self, client: Client, stop: CancellationToken) {
-        stop.run_until_cancelled(self.tend(client)).await;
+        stop.run_until_cancelled(Box::pin(self.tend(client))).await;
     }
 
     async fn tend(&self, client: Client) {
         let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default()).default_backoff();
         let mut pods = std::pin::pin!(pods);
-        let mut mirror = Mirror::default();
-        let mut due = BTreeSet::new();
-        let mut failures = 0;
+        let mut addresses = Addresses::new();
+        let mut due: BTreeMap<Key, Pod> = BTreeMap::new();
+        let mut listing = true;
+        let mut pace = Pace::default();
         loop {
-            let retry = tokio::time::sleep(pause(failures));
             tokio::select! {
-                Some(event) = pods.next() => due.append(&mut mirror.take_in(event, Seen::read)),
-                () = retry, if failures > 0 => {}
-            }
-            if !mirror.is_synced() {
-                continue;
-            }
-            let mut left = BTreeSet::new();
-            for key in std::mem::take(&mut due) {
-                match self.tend_one(&client, &mut mirror, &key).await {
-                    Err(error) if !matches!(code(&error), 404 | 409) => {
-                        tracing::debug!(%error, "tending a pod failed and is tried again");
-                        left.insert(key);
+                biased;
+                Some(event) = pods.next() => match event {
+                    Ok(Event::Init) => {
+                        listing = true;
+                        addresses.clear();
                     }
-                    Ok(()) | Err(_) => {}
+                    Ok(Event::InitDone) => listing = false,
+                    Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
+                        if let Some(address) = address(&pod) {
+                            addresses.insert(key(&pod), address);
+                        }
+                        due.insert(key(&pod), pod);
+                        pace.touch();
+                    }
+                    Ok(Event::Delete(pod)) => {
+                        addresses.remove(&key(&pod));
+                        due.remove(&key(&pod));
+                    }
+                    Err(error) => tracing::debug!(%error, "watching pods was interrupted"),
+                },
+                // Addresses are given when all that are taken are known.
+                () = pace.due(), if !listing => {
+                    for (key, pod) in std::mem::take(&mut due) {
+                        match self.tend_one(&client, &mut addresses, &key, &pod).await {
+                            Err(error) if !matches!(code(&error), 404 | 409) => {
+                                tracing::debug!(%error, "tending a pod failed and is tried again");
+                                due.insert(key, pod);
+                            }
+                            Ok(()) | Err(_) => {}
+                        }
+                    }
+                    pace.worked(due.is_empty());
                 }
             }
-            failures = if left.is_empty() { 0 } else { failures + 1 };
-            due = left;
         }
     }
 
-    async fn tend_one(&self, client: &Client, mirror: &mut Mirror<Seen>, key: &Key) -> kube::Result<()> {
-        let Some(pod) = mirror.items().get(key).cloned() else { return Ok(()) };
-        let ours = !pod.node.is_empty() && self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&pod.node));
-        if !ours {
+    async fn tend_one(&self, client: &Client, addresses: &mut Addresses, key: &Key, pod: &Pod) -> kube::Result<()> {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        if node.is_empty() || self.nodes.as_ref().is_some_and(|nodes| !nodes.contains(&node)) {
             return Ok(());
         }
         let api: Api<Pod> = Api::namespaced(client.clone(), &key.0);
-        if pod.deleting {
-            let preconditions = Some(Preconditions { uid: Some(pod.uid), resource_version: None });
+        if pod.metadata.deletion_timestamp.is_some() {
+            let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
             let params = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
             return api.delete(&key.1, &params).await.map(drop);
         }
-        let Some(range) = self.simulate.filter(|_| !pod.ready && !pod.over) else { return Ok(()) };
-        let taken = mirror.items().values().filter_map(|pod| pod.address.clone()).collect();
-        let Some(address) = pod.address.clone().or_else(|| range.free(&taken)) else {
+        let Some(range) = self.simulate.filter(|_| is_waiting(pod)) else { return Ok(()) };
+        let taken = || addresses.values().cloned().collect();
+        let Some(address) = address(pod).or_else(|| range.free(&taken())) else {
             tracing::warn!(pod = key.1, "no address is left for a simulated pod");
             return Ok(());
         };
-        let patch = Patch::Merge(running(&pod, &address, Timestamp::now()));
-        let written = api.patch_status(&key.1, &PatchParams::default(), &patch).await?;
-        mirror.put(key.clone(), Seen::read(written));
-        Ok(())
+        addresses.insert(key.clone(), address.clone());
+        let patch = Patch::Merge(running(pod, &address, Timestamp::now()));
+        api.patch_status(&key.1, &PatchParams::default(), &patch).await.map(drop)
     }
 }
 
@@ -109,47 +113,31 @@ impl Range {
     /// The lowest address that nobody has.
     fn free(self, taken: &BTreeSet<String>) -> Option<String> {
         let first = u32::from(self.first);
-        let all =
-            (0..self.count).map_while(|offset| first.checked_add(offset)).map(|ip| Ipv4Addr::from(ip).to_string());
-        all.into_iter().find(|ip| !taken.contains(ip))
+        let all = (0..self.count).map_while(|offset| first.checked_add(offset));
+        all.map(|ip| Ipv4Addr::from(ip).to_string()).find(|ip| !taken.contains(ip))
     }
 }
 
-impl Seen {
-    fn read(pod: Pod) -> Self {
-        let uid = pod.uid().unwrap_or_default();
-        let spec = pod.spec.unwrap_or_default();
-        let status = pod.status.unwrap_or_default();
-        let conditions: BTreeMap<String, String> = status
-            .conditions
-            .unwrap_or_default()
-            .into_iter()
-            .map(|condition| (condition.type_, condition.status))
-            .collect();
-        let containers =
-            spec.containers.into_iter().map(|container| (container.name, container.image.unwrap_or_default()));
-        Self {
-            uid,
-            node: spec.node_name.unwrap_or_default(),
-            deleting: pod.metadata.deletion_timestamp.is_some(),
-            // A pod that someone made unready on purpose stays so.
-            ready: conditions.contains_key("Ready"),
-            over: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
-            address: status.pod_ip,
-            containers: containers.collect(),
-        }
-    }
+fn address(pod: &Pod) -> Option<String> {
+    pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
+}
+
+/// Whether a pod has neither run nor ended; one that someone made unready on purpose stays so.
+fn is_waiting(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return true };
+    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    !over && !status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready")
 }
 
 /// The status of a pod that runs.
-fn running(pod: &Seen, address: &str, now: Timestamp) -> Value {
+fn running(pod: &Pod, address: &str, now: Timestamp) -> Value {
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let types = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let conditions = types.map(|type_| json!({ "type": type_, "status": "True", "lastTransitionTime": now }));
-    let containers = pod.containers.iter().map(|(name, image)| {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| {
         json!({
-            "name": name, "image": image, "imageID": "", "ready": true, "started": true, "restartCount": 0,
-            "state": { "running": { "startedAt": now } },
+            "name": container.name, "image": container.image.clone().unwrap_or_default(), "imageID": "", "ready": true,
+            "started": true, "restartCount": 0, "state": { "running": { "startedAt": now } },
         })
     });
     json!({ "status": {

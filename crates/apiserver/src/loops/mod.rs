@@ -5,33 +5,33 @@
 //! | [`Namespaces`] | empties a namespace that is deleted, then lets it go |
 //! | [`Garbage`] | deletes what has lost its owners; foreground and orphan deletion |
 //! | [`Endpoints`] | EndpointSlices of Services with selectors |
-//! | [`Accounts`] | the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` in each namespace |
 //! | [`Kubelets`] | confirms that pods are gone, as kubelets would; on request lets pods run |
 //!
-//! Each is one future that ends when told to, watches, and writes nothing at rest.
+//! Each is one future that ends when told to, watches, and writes nothing at rest. There are no workload controllers
+//! and no service accounts: a Deployment makes no pods, and a new namespace is empty.
 
-mod accounts;
 mod discover;
 mod endpoints;
 mod garbage;
 mod kubelets;
-mod mirror;
 mod namespaces;
 
 use std::time::Duration;
 
-use kube::Client;
+use kube::{Client, ResourceExt};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use accounts::Accounts;
 pub use endpoints::Endpoints;
 pub use garbage::Garbage;
 pub use kubelets::{Kubelets, Range};
 pub use namespaces::Namespaces;
 
+/// Namespace (empty for cluster-wide) and name.
+type Key = (String, String);
+
 /// All loops together.
 pub struct Loops {
-    pub accounts: Accounts,
     pub kubelets: Kubelets,
 }
 
@@ -42,10 +42,13 @@ impl Loops {
             Namespaces.run(client.clone(), stop.clone()),
             Garbage.run(client.clone(), stop.clone()),
             Endpoints.run(client.clone(), stop.clone()),
-            self.accounts.run(client.clone(), stop.clone()),
             self.kubelets.run(client, stop),
         );
     }
+}
+
+fn key(object: &impl ResourceExt) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// The HTTP status of a failure; 0 if the server was not reached.
@@ -53,7 +56,36 @@ fn code(error: &kube::Error) -> u16 {
     if let kube::Error::Api(status) = error { status.code } else { 0 }
 }
 
-/// How long to wait before the n-th new attempt: from 50 ms, doubling, to 15 s.
-fn pause(attempt: u32) -> Duration {
-    Duration::from_millis(50 << attempt.min(9)).min(Duration::from_secs(15))
+/// Changes that come within this time are looked at together.
+const SETTLE: Duration = Duration::from_millis(20);
+/// The shortest and the longest wait before what failed is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+
+/// When to work next: soon after a change, and later and later while something is left to do.
+#[derive(Default)]
+struct Pace {
+    at: Option<Instant>,
+    failures: u32,
+}
+
+impl Pace {
+    /// Something changed.
+    fn touch(&mut self) {
+        let soon = Instant::now() + SETTLE;
+        self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
+    }
+
+    /// The work was done, or some of it is left.
+    fn worked(&mut self, all: bool) {
+        self.failures = if all { 0 } else { self.failures + 1 };
+        self.at = (!all).then(|| Instant::now() + (RETRY.0 * (1 << self.failures.min(6))).min(RETRY.1));
+    }
+
+    /// Waits until it is time to work.
+    async fn due(&self) {
+        match self.at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
 }

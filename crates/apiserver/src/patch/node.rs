@@ -4,13 +4,13 @@
 //! of it, and what a schema leaves open (unknown fields that are kept) takes anything, with lists as one value.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::kinds::Kind;
-use crate::schema::{ListType, PatchStrategy, Schema, Type};
+use crate::schema::prune::OBJECT_META;
+use crate::schema::{ListType, Schema, Type};
 
 /// A schema at one place of an object.
 #[derive(Debug, Clone, Copy)]
@@ -41,8 +41,7 @@ pub(super) enum Items<'a> {
 }
 
 static ANYTHING: LazyLock<Schema> = LazyLock::new(|| Schema { preserve_unknown_fields: true, ..Schema::default() });
-static TEXT: LazyLock<Schema> = LazyLock::new(|| of(Type::String));
-static METADATA: LazyLock<Schema> = LazyLock::new(metadata);
+static TEXT: LazyLock<Schema> = LazyLock::new(|| Schema { type_: Some(Type::String), ..Schema::default() });
 
 impl<'a> Node<'a> {
     /// The schema of a kind.
@@ -71,7 +70,7 @@ impl<'a> Node<'a> {
     pub(super) fn named(self, key: &str) -> Option<Self> {
         if self.root || self.schema.embedded_resource {
             match key {
-                "metadata" => return Some(Self { built_in: true, ..self.below(&METADATA) }),
+                "metadata" => return Some(Self { built_in: true, ..self.below(&OBJECT_META) }),
                 "apiVersion" | "kind" => return Some(self.below(&TEXT)),
                 _ => {}
             }
@@ -139,64 +138,4 @@ impl<'a> Node<'a> {
     pub(super) fn plain_text(self) -> bool {
         matches!(self.schema.raw.get("format").and_then(Value::as_str), None | Some("" | "byte"))
     }
-}
-
-fn of(type_: Type) -> Schema {
-    Schema { type_: Some(type_), ..Schema::default() }
-}
-
-fn fields(properties: impl IntoIterator<Item = (&'static str, Schema)>) -> Schema {
-    let properties: BTreeMap<_, _> = properties.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
-    Schema { properties, ..of(Type::Object) }
-}
-
-fn list(items: Schema, list_type: ListType, merge_key: Option<&str>) -> Schema {
-    let merge = list_type != ListType::Atomic;
-    let patch = PatchStrategy { merge, merge_key: merge_key.map(str::to_owned), ..PatchStrategy::default() };
-    Schema { items: Some(Box::new(items)), list_type, patch, ..of(Type::Array) }
-}
-
-/// The schema of `metadata`, the same for all kinds.
-fn metadata() -> Schema {
-    let text = || of(Type::String);
-    let date = || Schema { raw: [("format".to_owned(), json!("date-time"))].into_iter().collect(), ..text() };
-    let number = || of(Type::Integer);
-    let texts = || Schema { additional: Some(Box::new(text())), ..of(Type::Object) };
-    let owner = Schema {
-        atomic_map: true,
-        ..fields([
-            ("apiVersion", text()),
-            ("kind", text()),
-            ("name", text()),
-            ("uid", text()),
-            ("controller", of(Type::Boolean)),
-            ("blockOwnerDeletion", of(Type::Boolean)),
-        ])
-    };
-    let entry = fields([
-        ("apiVersion", text()),
-        ("fieldsType", text()),
-        ("fieldsV1", of(Type::Object)),
-        ("manager", text()),
-        ("operation", text()),
-        ("subresource", text()),
-        ("time", date()),
-    ]);
-    fields([
-        ("annotations", texts()),
-        ("creationTimestamp", date()),
-        ("deletionGracePeriodSeconds", number()),
-        ("deletionTimestamp", date()),
-        ("finalizers", list(text(), ListType::Set, None)),
-        ("generateName", text()),
-        ("generation", number()),
-        ("labels", texts()),
-        ("managedFields", list(entry, ListType::Atomic, None)),
-        ("name", text()),
-        ("namespace", text()),
-        ("ownerReferences", list(owner, ListType::Map(vec!["uid".to_owned()]), Some("uid"))),
-        ("resourceVersion", text()),
-        ("selfLink", text()),
-        ("uid", text()),
-    ])
 }

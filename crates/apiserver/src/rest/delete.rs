@@ -6,16 +6,18 @@ use http::{StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::answer::{Call, Said};
-use super::options::{DeleteOptions, Propagation, WriteOptions};
-use super::write::{Facts, modified, nothing_else_keeps, refusal};
+use super::answer::Call;
+use super::options::{DeleteOptions, ListOptions, Propagation};
+use super::pipeline::{commit, is_core, modified, nothing_else_keeps};
+use super::show::Said;
+use super::webhooks::{Review, Stage};
 use super::{negotiate, read};
 use crate::admission::Operation;
 use crate::crd;
 use crate::object::{get_meta, has_finalizers, is_deleting, meta, set_meta, time};
 use crate::server::Inner;
 use crate::status::{About, Failure};
-use crate::store::{Change, Expect, Refused};
+use crate::store::Expect;
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -23,23 +25,17 @@ const TRIES: usize = 10;
 
 /// `DELETE` of one object.
 pub(super) async fn delete(call: &Call<'_>, bytes: &[u8]) -> Result<Said, Failure> {
-    let options = options(call, bytes)?;
-    let deleted = delete_one(call, &call.name, &options).await?;
-    let code = match (&deleted, options.orphan_dependents) {
-        (Deleted::Kept(_), Some(false)) => StatusCode::ACCEPTED,
-        _ => StatusCode::OK,
-    };
-    let object = match deleted {
-        Deleted::Gone(object) if answers_with_status(call) => success(call, &object),
-        Deleted::Gone(object) | Deleted::Kept(object) => object,
-    };
-    Ok(Said::Object { code, object, warnings: Vec::new() })
+    let (object, kept) = delete_one(call, &call.name, &options(call, bytes)?).await?;
+    // Most kinds answer with a Status once they are gone, some with the object as it was.
+    let shows = kept || ["Pod", "Service", "ServiceAccount"].into_iter().any(|kind| is_core(call, kind));
+    let object = if shows { object } else { success(call, &object) };
+    Ok(Said::Object { code: StatusCode::OK, object })
 }
 
 /// `DELETE` of a collection: each object that the selectors want.
 pub(super) async fn delete_collection(call: &Call<'_>, bytes: &[u8]) -> Result<Said, Failure> {
     let options = options(call, bytes)?;
-    let listed = read::list(call, &read::options(call, false)?)?;
+    let listed = read::list(call, &ListOptions::parse(&call.query, call.kind())?)?;
     if let Said::List { items, .. } = &listed {
         for item in items {
             match delete_one(call, meta(item, "name"), &options).await {
@@ -53,130 +49,82 @@ pub(super) async fn delete_collection(call: &Call<'_>, bytes: &[u8]) -> Result<S
     Ok(listed)
 }
 
-/// What a deletion comes to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// It goes at once.
-    Goes,
-    /// It is marked, and goes at once.
-    GoesMarked,
-    /// It is marked; something keeps it.
-    Stays,
-}
-
-enum Deleted {
-    Gone(Value),
-    /// It goes when its finalizers or its grace are over.
-    Kept(Value),
-}
-
 fn options(call: &Call<'_>, bytes: &[u8]) -> Result<DeleteOptions, Failure> {
     let form = negotiate::content(call.header(header::CONTENT_TYPE)).unwrap_or(negotiate::Form::Json);
     DeleteOptions::parse(&call.query, form, bytes)
 }
 
-async fn delete_one(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<Deleted, Failure> {
-    let about = About { group: &call.kind().group, resource: &call.kind().plural, name };
-    let immortal = matches!(name, "default" | "kube-system" | "kube-public");
-    if immortal && call.kind().group.is_empty() && call.kind().kind == "Namespace" {
+/// Deletes an object, or marks it if something keeps it: then the second is true.
+async fn delete_one(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<(Value, bool), Failure> {
+    let (about, dry_run, operation) = (About { name, ..call.about() }, options.dry_run, Operation::Delete);
+    if is_core(call, "Namespace") && matches!(name, "default" | "kube-system" | "kube-public") {
         return Err(Failure::forbidden(about, "this namespace may not be deleted"));
     }
-    let writing = WriteOptions { dry_run: options.dry_run, ..WriteOptions::default() };
     for _ in 0..TRIES {
-        let key = read::key(call, name);
-        let entry = call.server.store.get(&key).ok_or_else(|| Failure::not_found(about))?;
+        let entry = call.server.store.get(&read::key(call, name)).ok_or_else(|| Failure::not_found(about))?;
         let old = Inner::decode(call.kind(), &entry)?;
         check_preconditions(call, options, &old)?;
-        let hooks = call.server.hooks();
-        if !hooks.is_empty() {
-            let facts = Facts::of(call, &writing, Operation::Delete);
-            let (mut none, mut warnings) = (Value::Null, Vec::new());
-            let attributes = facts.attributes(call, Operation::Delete, name, Some(&old));
-            hooks.mutate(&attributes, &mut none, &mut warnings).await?;
-            hooks.validate(&attributes, &none, &mut warnings).await?;
+        let review = Review { call, dry_run, manager: "", operation, name, old: Some(&old) };
+        for stage in [Stage::Mutate, Stage::Validate] {
+            review.send(&mut Value::Null, stage).await?;
         }
         let mut new = old.clone();
-        let fate = marked(call, &mut new, options);
-        if fate == Fate::Stays && new == old {
-            return Ok(Deleted::Kept(old));
+        let kept = mark(call, &mut new, options);
+        if dry_run || (kept && new == old) {
+            return Ok((new, kept));
         }
-        let last = if fate == Fate::Goes { old } else { new };
-        if options.dry_run {
-            return Ok(if fate == Fate::Stays { Deleted::Kept(last) } else { Deleted::Gone(last) });
-        }
-        let mut revision = entry.revision;
-        if fate == Fate::GoesMarked {
-            let (kind, marked) = (call.served.clone(), last.clone());
-            let set = move |revision| Change::Set(Inner::encode(&kind.kind, marked, revision));
-            match call.server.store.commit(key.clone(), Expect::Revision(revision), set).await {
-                Ok(written) => revision = written.revision,
-                Err(Refused::Changed(_)) => continue,
-                Err(refused) => return Err(refusal(about, &refused)),
-            }
-        }
-        let kind = call.served.clone();
-        let change = move |revision| {
-            let bytes = Inner::encode(&kind.kind, last, revision);
-            if fate == Fate::Stays { Change::Set(bytes) } else { Change::Delete(bytes) }
-        };
-        match call.server.store.commit(key, Expect::Revision(revision), change).await {
-            Ok(written) => {
-                call.server.wrote(call.kind()).await;
-                let object = Inner::decode(call.kind(), &written)?;
-                return Ok(if fate == Fate::Stays { Deleted::Kept(object) } else { Deleted::Gone(object) });
-            }
-            Err(Refused::Changed(_)) => {}
-            Err(refused) => return Err(refusal(about, &refused)),
+        if let Some(entry) = commit(call, name, Expect::Revision(entry.revision), new, !kept).await? {
+            return Ok((Inner::decode(call.kind(), &entry)?, kept));
         }
     }
     Err(modified(about))
 }
 
-/// Marks the object as being deleted where that is due, and says what becomes of it.
-fn marked(call: &Call<'_>, object: &mut Value, options: &DeleteOptions) -> Fate {
+/// Marks the object as being deleted where that is due, and says whether something keeps it.
+fn mark(call: &Call<'_>, object: &mut Value, options: &DeleteOptions) -> bool {
     let kind = call.kind();
     if kind.kind == "CustomResourceDefinition" && !kind.custom && !is_deleting(object) {
         crd::terminate(object, &time(call.now));
-        return Fate::Stays;
-    }
-    let is = |name: &str| kind.group.is_empty() && kind.kind == name;
-    let mut grace = 0;
-    if is("Pod") {
-        match mark_pod(call, object, options) {
-            Some(left) => grace = left,
-            None => return Fate::Stays,
-        }
+        return true;
     }
     propagate(object, options);
-    let kept = has_finalizers(object) || !nothing_else_keeps(object) || grace > 0;
-    if kept && !is_deleting(object) {
-        set_meta(object, "deletionTimestamp", time(call.now));
+    let held = has_finalizers(object) || !nothing_else_keeps(object);
+    if is_deleting(object) {
+        return held | shorten(call, object, options);
+    }
+    let (is_pod, is_namespace) = (is_core(call, "Pod"), is_core(call, "Namespace"));
+    let grace = if is_pod { pod_grace(object, options) } else { 0 };
+    let kept = held || grace > 0;
+    if kept || is_pod {
+        set_meta(object, "deletionTimestamp", time(call.now + Duration::from_secs(grace)));
         // A namespace has no grace of its own.
-        if !is("Namespace") {
-            set_meta(object, "deletionGracePeriodSeconds", 0);
+        if !is_namespace {
+            set_meta(object, "deletionGracePeriodSeconds", grace);
         }
         if let Some(generation) = object["metadata"]["generation"].as_i64() {
             set_meta(object, "generation", generation + 1);
         }
-        if is("Namespace") {
-            object["status"]["phase"] = "Terminating".into();
-        }
     }
-    match (kept, is("Pod")) {
-        (true, _) => Fate::Stays,
-        (false, true) => Fate::GoesMarked,
-        (false, false) => Fate::Goes,
+    if is_namespace {
+        object["status"]["phase"] = "Terminating".into();
     }
+    kept
+}
+
+/// Leaves a pod less time to end than it had, if that is asked for. Says whether there is any left.
+fn shorten(call: &Call<'_>, pod: &mut Value, options: &DeleteOptions) -> bool {
+    let before = get_meta(pod, "deletionGracePeriodSeconds").as_u64().unwrap_or(0);
+    let asked = options.grace_period_seconds.map(|asked| u64::try_from(asked).unwrap_or(1));
+    let Some(asked) = asked.filter(|asked| *asked < before) else { return before > 0 };
+    let ends: Timestamp = meta(pod, "deletionTimestamp").parse().unwrap_or(call.now);
+    set_meta(pod, "deletionTimestamp", time(ends - Duration::from_secs(before - asked)));
+    set_meta(pod, "deletionGracePeriodSeconds", asked);
+    asked > 0
 }
 
 /// What is to become of dependents is a finalizer for the garbage collector.
 fn propagate(object: &mut Value, options: &DeleteOptions) {
-    let propagation = options.propagation.or(match options.orphan_dependents {
-        Some(true) => Some(Propagation::Orphan),
-        Some(false) => Some(Propagation::Background),
-        None => None,
-    });
-    let Some(propagation) = propagation else { return };
+    let Some(propagation) = options.propagation else { return };
     let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     finalizers.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
     match propagation {
@@ -185,31 +133,6 @@ fn propagate(object: &mut Value, options: &DeleteOptions) {
         Propagation::Background => {}
     }
     set_meta(object, "finalizers", if finalizers.is_empty() { Value::Null } else { Value::Array(finalizers) });
-}
-
-/// Gives a pod its time to end, or less of it than before. Says how much is left; none when nothing changes.
-fn mark_pod(call: &Call<'_>, pod: &mut Value, options: &DeleteOptions) -> Option<u64> {
-    if !is_deleting(pod) {
-        let grace = pod_grace(pod, options);
-        set_meta(pod, "deletionTimestamp", time(call.now + Duration::from_secs(grace)));
-        set_meta(pod, "deletionGracePeriodSeconds", grace);
-        if let Some(generation) = pod["metadata"]["generation"].as_i64() {
-            set_meta(pod, "generation", generation + 1);
-        }
-        return Some(grace);
-    }
-    let before = get_meta(pod, "deletionGracePeriodSeconds").as_u64().unwrap_or(0);
-    if before == 0 {
-        return Some(0);
-    }
-    let asked = u64::try_from(options.grace_period_seconds?).unwrap_or(1);
-    if asked >= before {
-        return None;
-    }
-    let ends: Timestamp = meta(pod, "deletionTimestamp").parse().unwrap_or(call.now);
-    set_meta(pod, "deletionTimestamp", time(ends - Duration::from_secs(before - asked)));
-    set_meta(pod, "deletionGracePeriodSeconds", asked);
-    Some(asked)
 }
 
 /// A pod that no node runs, or that is over, needs no time to end.
@@ -225,28 +148,16 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> u64 {
 
 fn check_preconditions(call: &Call<'_>, options: &DeleteOptions, object: &Value) -> Result<(), Failure> {
     let wanted = &options.preconditions;
-    for (what, asked, field, perhaps) in [
-        ("UID", &wanted.uid, "uid", "deleted and then recreated"),
-        ("ResourceVersion", &wanted.resource_version, "resourceVersion", "modified"),
-    ] {
+    for (asked, field) in [(&wanted.uid, "uid"), (&wanted.resource_version, "resourceVersion")] {
         let have = meta(object, field);
         if let Some(asked) = asked.as_deref().filter(|asked| *asked != have) {
-            let why = format!(
-                "the {what} in the precondition ({asked}) does not match the {what} in record ({have}). The object might \
-                 have been {perhaps}"
-            );
+            let why = format!("the {field} in the precondition is {asked}, and that of the object {have}");
             // The kind, not the plural: Kubernetes names it so here.
             let about = About { group: &call.kind().group, resource: &call.kind().kind, name: meta(object, "name") };
             return Err(Failure::conflict(about, &why));
         }
     }
     Ok(())
-}
-
-/// Most kinds answer a deletion with a Status, some with the object as it was.
-fn answers_with_status(call: &Call<'_>) -> bool {
-    let kind = call.kind();
-    kind.custom || !(kind.group.is_empty() && matches!(kind.kind.as_str(), "Pod" | "Service" | "ServiceAccount"))
 }
 
 fn success(call: &Call<'_>, object: &Value) -> Value {

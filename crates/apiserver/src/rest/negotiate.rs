@@ -17,12 +17,11 @@ pub enum Form {
 pub enum Shape {
     /// The object or list itself.
     Plain,
-    /// A table, of `meta.k8s.io/` this version.
-    Table(&'static str),
+    Table,
     /// Only metadata of one object.
-    Partial(&'static str),
+    Partial,
     /// Only metadata of the items of a list.
-    PartialList(&'static str),
+    PartialList,
     /// All groups with their resources, `apidiscovery.k8s.io/v2`.
     Discovery,
 }
@@ -32,263 +31,145 @@ pub enum Shape {
 pub struct Accepted {
     pub form: Form,
     pub shape: Shape,
-    pub pretty: bool,
 }
 
-/// Who answers: refusals and choices differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Objects of a built-in kind; `list` for collections, which can also be watched.
-    Builtin { list: bool },
-    /// Objects of a custom kind.
-    Custom,
-    /// `/api`, which also knows the aggregated form.
-    CoreVersions,
-    /// `/apis`, which also knows the aggregated form.
-    Groups,
-    /// `/api/v1` and `/apis/G/V` of built-in groups.
-    Resources,
-    /// `/apis/G`, and `/apis/G/V` of custom groups.
-    CustomResources,
-    /// `/version`: JSON only.
-    Version,
-}
-
-/// How a patch is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PatchForm {
-    Json,
-    Merge,
-    Strategic,
-    Apply,
-}
+/// The shapes in which objects are shown.
+pub const OBJECTS: &[Shape] = &[Shape::Plain, Shape::Table, Shape::Partial, Shape::PartialList];
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const DISCOVERY_TYPE: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Chooses the form of an answer from the `Accept` header.
-pub fn accept(header: Option<&str>, endpoint: Endpoint) -> Result<Accepted, Failure> {
-    let header = header.unwrap_or_default();
-    let restful =
-        matches!(endpoint, Endpoint::Builtin { .. } | Endpoint::CoreVersions | Endpoint::Resources | Endpoint::Version);
-    if restful && !header.is_empty() && !routable(header, endpoint) {
-        return Err(not_routable(header, endpoint));
-    }
-    let plain = Accepted { form: Form::Json, shape: Shape::Plain, pretty: false };
-    if header.is_empty() {
-        return Ok(plain);
-    }
-    let forms: &[(Form, &str)] =
-        if endpoint == Endpoint::Version { &[(Form::Json, JSON)] } else { &[(Form::Json, JSON), (Form::Yaml, YAML)] };
-    for clause in clauses(header) {
-        for &(form, media) in forms {
-            if !clause.covers(media) {
-                continue;
-            }
-            let Some(shape) = clause.shape(endpoint) else { continue };
-            let watchable = clause.parameter("stream").is_none_or(|stream| stream == "watch" && form == Form::Json);
-            if watchable && clause.parameter("sv").is_none() {
-                return Ok(Accepted { form, shape, pretty: clause.parameter("pretty") == Some("1") });
-            }
+impl Accepted {
+    /// JSON as it is.
+    pub const JSON: Self = Self { form: Form::Json, shape: Shape::Plain };
+
+    /// The `Content-Type` of an answer.
+    pub fn content_type(self) -> &'static str {
+        match (self.form, self.shape) {
+            (Form::Json, Shape::Discovery) => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            (Form::Json, _) => JSON,
+            (Form::Yaml, _) => YAML,
         }
     }
-    let list = media_types(header).join(", ");
-    Err(not_acceptable(format!("only the following media types are accepted: {list}")))
 }
 
-/// Refuses forms that cannot be streamed; watches speak JSON.
-pub fn accept_watch(accepted: Accepted, header: Option<&str>) -> Result<Accepted, Failure> {
-    if accepted.form == Form::Json {
-        return Ok(accepted);
-    }
-    let list = streams(header.unwrap_or_default()).join(", ");
-    Err(not_acceptable(format!("only the following media types are accepted: {list}")))
-}
-
-/// Whether an answer is indented: asked for by the form, the `pretty` parameter or a browser or curl at the other end.
-pub fn pretty(accepted: Accepted, parameter: Option<&str>, user_agent: Option<&str>) -> bool {
-    let asked = match parameter.unwrap_or_default() {
-        "" => {
-            user_agent.is_some_and(|agent| ["curl", "Wget", "Mozilla/5.0"].iter().any(|name| agent.starts_with(name)))
-        }
-        text => matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True"),
-    };
-    accepted.pretty || asked
+/// Chooses the form and the shape of an answer, among those `offered`, from the `Accept` header.
+pub fn accept(header: Option<&str>, offered: &[Shape]) -> Result<Accepted, Failure> {
+    let header = header.filter(|header| !header.is_empty()).unwrap_or("*/*");
+    let mut choices: Vec<(f32, Accepted)> = header.split(',').filter_map(choice).collect();
+    choices.retain(|(_, accepted)| offered.contains(&accepted.shape));
+    // The sort is stable: among equals the first is meant.
+    choices.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    choices.first().map(|(_, accepted)| *accepted).ok_or_else(|| {
+        let message = format!("only JSON and YAML are spoken here, and {header:?} asks for neither");
+        Failure::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    })
 }
 
 /// The form of a body that is an object.
 pub fn content(header: Option<&str>) -> Result<Form, Failure> {
-    let header = header.unwrap_or_default();
-    match media_type(header).as_deref() {
-        Some("") if header.is_empty() => Ok(Form::Json),
-        Some(JSON) => Ok(Form::Json),
-        Some(YAML) => Ok(Form::Yaml),
-        _ => Err(unsupported(&media_types(header).join(", "))),
-    }
-}
-
-/// The form of a body that is a patch.
-pub fn patch_content(header: Option<&str>, custom: bool) -> Result<PatchForm, Failure> {
-    let media = header.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    match media {
-        "application/json-patch+json" => Ok(PatchForm::Json),
-        "application/merge-patch+json" => Ok(PatchForm::Merge),
-        "application/strategic-merge-patch+json" if !custom => Ok(PatchForm::Strategic),
-        "application/apply-patch+yaml" => Ok(PatchForm::Apply),
-        _ if custom => {
-            Err(unsupported("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"))
+    let media = header.unwrap_or(JSON).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match media.as_str() {
+        JSON => Ok(Form::Json),
+        YAML => Ok(Form::Yaml),
+        other => {
+            let message = format!("a body of {other:?} cannot be read: send application/json or application/yaml");
+            Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message))
         }
-        _ => Err(Failure::generic(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "UnsupportedMediaType",
-            "415: Unsupported Media Type",
-        )),
     }
-}
-
-/// The `Content-Type` of an answer.
-pub fn content_type(accepted: Accepted) -> String {
-    let media = match accepted.form {
-        Form::Json => JSON,
-        Form::Yaml => YAML,
-    };
-    if accepted.shape == Shape::Discovery { format!("{media}{DISCOVERY_TYPE}") } else { media.to_owned() }
 }
 
 /// Writes an answer.
-pub fn encode(value: &Value, form: Form, pretty: bool) -> Result<Vec<u8>, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::internal(format!("encoding the answer failed: {error}"));
+pub fn encode(value: &Value, form: Form) -> Vec<u8> {
     match form {
-        Form::Json if pretty => serde_json::to_vec_pretty(value).map_err(|error| failed(&error)),
-        Form::Json => {
-            let mut bytes = serde_json::to_vec(value).map_err(|error| failed(&error))?;
-            bytes.push(b'\n');
-            Ok(bytes)
-        }
-        Form::Yaml => serde_saphyr::to_string(value).map(String::into_bytes).map_err(|error| failed(&error)),
+        Form::Json => format!("{value}\n").into_bytes(),
+        // JSON is YAML, too.
+        Form::Yaml => serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string()).into_bytes(),
     }
 }
 
-/// One choice of an `Accept` header.
-struct Clause<'a> {
-    kind: &'a str,
-    subtype: &'a str,
-    quality: f32,
-    parameters: Vec<(&'a str, &'a str)>,
-}
-
-impl Clause<'_> {
-    fn covers(&self, media: &str) -> bool {
-        let (kind, subtype) = media.split_once('/').unwrap_or_default();
-        (self.kind == "*" && self.subtype == "*")
-            || (self.kind == kind && (self.subtype == subtype || self.subtype == "*"))
-    }
-
-    /// The value of a parameter that is not empty.
-    fn parameter(&self, name: &str) -> Option<&str> {
-        let last = self.parameters.iter().rev().find(|(key, _)| *key == name);
-        last.map(|(_, value)| *value).filter(|value| !value.is_empty())
-    }
-
-    /// What the clause wants, if the endpoint can do it.
-    fn shape(&self, endpoint: Endpoint) -> Option<Shape> {
-        let [kind, group, version] = ["as", "g", "v"].map(|name| self.parameter(name).unwrap_or_default());
-        if !self.parameters.iter().any(|(name, _)| matches!(*name, "as" | "g" | "v")) {
-            return Some(Shape::Plain);
-        }
-        let objects = matches!(endpoint, Endpoint::Builtin { .. } | Endpoint::Custom);
-        match (kind, group, version) {
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => {
-                matches!(endpoint, Endpoint::CoreVersions | Endpoint::Groups).then_some(Shape::Discovery)
-            }
-            (kind, "meta.k8s.io", "v1" | "v1beta1") if objects => {
-                let version = if version == "v1" { "v1" } else { "v1beta1" };
-                match kind {
-                    "Table" => Some(Shape::Table(version)),
-                    "PartialObjectMetadata" => Some(Shape::Partial(version)),
-                    "PartialObjectMetadataList" => Some(Shape::PartialList(version)),
-                    _ => None,
-                }
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The choices of a header, best first.
-fn clauses(header: &str) -> Vec<Clause<'_>> {
-    let mut clauses: Vec<Clause<'_>> = header.split(',').filter_map(clause).collect();
-    clauses.sort_by(|a, b| {
-        let wild = |clause: &Clause<'_>| (clause.kind == "*", clause.subtype == "*");
-        b.quality.total_cmp(&a.quality).then(wild(a).cmp(&wild(b)))
-    });
-    clauses
-}
-
-fn clause(text: &str) -> Option<Clause<'_>> {
-    let mut parts = text.split(';');
-    let media = parts.next()?.trim();
-    let (kind, subtype) = if media == "*" { ("*", "*") } else { media.split_once('/')? };
-    let mut clause = Clause { kind, subtype, quality: 1.0, parameters: Vec::new() };
-    for part in parts {
-        match part.split_once('=').map(|(name, value)| (name.trim(), value.trim())) {
-            Some(("q", value)) => clause.quality = value.parse().unwrap_or(0.0),
-            Some((name, value)) if !value.contains('=') => clause.parameters.push((name, value)),
+/// One choice of an `Accept` header with its quality; none for what is not known here.
+fn choice(text: &str) -> Option<(f32, Accepted)> {
+    let mut parts = text.split(';').map(str::trim);
+    let form = match parts.next()? {
+        "*/*" | "application/*" | JSON => Form::Json,
+        YAML => Form::Yaml,
+        _ => return None,
+    };
+    let (mut quality, mut kind, mut group, mut version) = (1.0, "", "", "");
+    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        match name.trim() {
+            "q" => quality = value.trim().parse().unwrap_or(0.0),
+            "as" => kind = value.trim(),
+            "g" => group = value.trim(),
+            "v" => version = value.trim(),
             _ => {}
         }
     }
-    Some(clause)
-}
-
-/// Whether the router finds a route: it compares media types as they are, without parameters.
-fn routable(header: &str, endpoint: Endpoint) -> bool {
-    header.split(',').any(|part| {
-        let media = part.split(';').next().unwrap_or_default().trim();
-        media == "*/*" || media == JSON || (endpoint != Endpoint::Version && (media == YAML || media == PROTOBUF))
-    })
-}
-
-fn not_routable(header: &str, endpoint: Endpoint) -> Failure {
-    let mut list = if endpoint == Endpoint::Version { vec![JSON.to_owned()] } else { media_types(header) };
-    if endpoint == (Endpoint::Builtin { list: true }) {
-        list.extend(streams(header));
-    }
-    let message = format!("406: Not Acceptable\n\nAvailable representations: {}", list.join(", "));
-    Failure::generic(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
-}
-
-fn not_acceptable(message: String) -> Failure {
-    Failure::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
-}
-
-fn unsupported(list: &str) -> Failure {
-    let message = format!("the body of the request was in an unknown format - accepted media types include: {list}");
-    Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
-}
-
-/// The media types that messages name. Protobuf stands there as in Kubernetes, but never to one who asked for it.
-fn media_types(header: &str) -> Vec<String> {
-    let mut list = vec![JSON.to_owned(), YAML.to_owned()];
-    if !header.contains(PROTOBUF) {
-        list.push(PROTOBUF.to_owned());
-    }
-    list
-}
-
-fn streams(header: &str) -> Vec<String> {
-    let list = media_types(header).into_iter().filter(|media| media != YAML);
-    list.map(|media| media + ";stream=watch").collect()
-}
-
-/// The media type in small letters; none when a parameter is broken.
-fn media_type(header: &str) -> Option<String> {
-    let mut parts = header.split(';');
-    let media = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
-    let mut rest = parts.map(str::trim).filter(|part| !part.is_empty());
-    rest.all(|part| part.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty())).then_some(media)
+    let shape = match (kind, group, version) {
+        ("", "", "") => Shape::Plain,
+        ("Table", "meta.k8s.io", "v1") => Shape::Table,
+        ("PartialObjectMetadata", "meta.k8s.io", "v1") => Shape::Partial,
+        ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Shape::PartialList,
+        ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => Shape::Discovery,
+        _ => return None,
+    };
+    Some((quality, Accepted { form, shape }))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_and_shapes_are_chosen_in_the_order_of_the_client() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        for (header, form, shape) in [
+            ("", Form::Json, Shape::Plain),
+            ("*/*", Form::Json, Shape::Plain),
+            ("application/yaml", Form::Yaml, Shape::Plain),
+            ("text/html,*/*;q=0.1", Form::Json, Shape::Plain),
+            (table, Form::Json, Shape::Table),
+            ("application/json; as=Table; v=v1; g=meta.k8s.io", Form::Json, Shape::Table),
+            ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", Form::Json, Shape::Plain),
+            ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Form::Json, Shape::Partial),
+            (&format!("{protobuf};as=Table;v=v1;g=meta.k8s.io,{table}"), Form::Json, Shape::Table),
+            (&format!("{protobuf},application/json"), Form::Json, Shape::Plain),
+            ("application/json;q=0.5,application/yaml", Form::Yaml, Shape::Plain),
+            ("application/json;stream=watch", Form::Json, Shape::Plain),
+        ] {
+            assert_eq!(accept(Some(header), OBJECTS), Ok(Accepted { form, shape }), "{header}");
+        }
+        for header in ["text/plain", "garbage", ",", protobuf, "application/json;as=Poem;v=v1;g=meta.k8s.io"] {
+            assert_eq!(accept(Some(header), OBJECTS).unwrap_err().code, 406, "{header}");
+        }
+        assert_eq!(accept(Some(table), &[Shape::Plain]).unwrap_err().code, 406);
+    }
+
+    #[test]
+    fn aggregated_discovery_says_so_in_its_content_type() {
+        let header = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let accepted = accept(Some(&format!("{header},application/json")), &[Shape::Plain, Shape::Discovery]).unwrap();
+        assert_eq!(accepted.content_type(), header);
+    }
+
+    #[test]
+    fn bodies_are_json_or_yaml() {
+        assert_eq!(content(None), Ok(Form::Json));
+        assert_eq!(content(Some("APPLICATION/JSON")), Ok(Form::Json));
+        assert_eq!(content(Some("application/json;charset=utf-8")), Ok(Form::Json));
+        assert_eq!(content(Some("application/yaml")), Ok(Form::Yaml));
+        for bad in ["text/plain", "garbage", "application/vnd.kubernetes.protobuf", ""] {
+            assert_eq!(content(Some(bad)).unwrap_err().code, 415, "{bad}");
+        }
+    }
+
+    #[test]
+    fn answers_can_be_read_back() {
+        let value = serde_json::json!({ "a": ["x"] });
+        assert_eq!(encode(&value, Form::Json), b"{\"a\":[\"x\"]}\n");
+        let yaml = String::from_utf8(encode(&value, Form::Yaml)).unwrap();
+        assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), value);
+    }
+}

@@ -2,18 +2,17 @@
 //!
 //! The path is decoded first and split after, as Kubernetes does it: `%2F` is a slash.
 
-use super::text::{quote, unescape_path};
+use percent_encoding::percent_decode_str;
+
 use crate::status::Failure;
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// `/`
-    Root,
     /// `/version`
     Version,
-    /// `/livez`, `/readyz` and `/healthz`, and one check of them.
-    Health { endpoint: &'static str, check: Option<String> },
+    /// `/livez`, `/readyz` and `/healthz`
+    Health,
     /// `/api`
     CoreVersions,
     /// `/apis`
@@ -26,11 +25,9 @@ pub enum Target {
     OpenApiIndex,
     /// `/openapi/v3/apis/G/V`: the rest of the path, such as `api/v1`
     OpenApiDocument(String),
-    /// `/openapi/v2`
-    OpenApiV2,
     /// Objects of a kind.
     Objects(Place),
-    /// Nothing that any server has.
+    /// Nothing that is served here.
     Nowhere,
 }
 
@@ -44,25 +41,20 @@ pub struct Place {
     pub resource: String,
     pub namespace: Option<String>,
     pub name: Option<String>,
+    /// With all that follows it.
     pub subresource: Option<String>,
-    /// Segments behind the subresource.
-    pub surplus: bool,
-    /// The old `/watch/` prefix.
-    pub watch: bool,
 }
 
 /// Reads a path, without its query.
-pub fn parse(path: &str) -> Result<Target, Failure> {
-    let Some(path) = unescape_path(path) else {
-        return Err(Failure::bad_request(format!("invalid URL escape in path {}", quote(path))));
-    };
-    let Some(rest) = path.strip_prefix('/') else { return Ok(Target::Nowhere) };
-    if let Some(target) = fixed(rest) {
-        return Ok(target);
-    }
+pub fn parse(path: &str) -> Target {
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    let Some(rest) = path.strip_prefix('/') else { return Target::Nowhere };
     let segments: Vec<&str> = rest.trim_end_matches('/').split('/').collect();
-    Ok(match segments.as_slice() {
+    match segments.as_slice() {
         ["version"] => Target::Version,
+        ["livez" | "readyz" | "healthz"] => Target::Health,
+        ["openapi", "v3"] => Target::OpenApiIndex,
+        ["openapi", "v3", document @ ..] => Target::OpenApiDocument(document.join("/")),
         ["api"] => Target::CoreVersions,
         ["api", version] => Target::Resources { group: String::new(), version: (*version).to_owned() },
         ["api", version, rest @ ..] => Target::Objects(place("", version, rest)),
@@ -71,52 +63,18 @@ pub fn parse(path: &str) -> Result<Target, Failure> {
         ["apis", group, version] => Target::Resources { group: (*group).to_owned(), version: (*version).to_owned() },
         ["apis", group, version, rest @ ..] => Target::Objects(place(group, version, rest)),
         _ => Target::Nowhere,
-    })
+    }
 }
 
 /// Refuses names that could not be a segment of a path.
 pub fn check_name(name: &str) -> Result<(), Failure> {
-    let fault = match name {
-        "." => "may not be '.'".to_owned(),
-        ".." => "may not be '..'".to_owned(),
-        other => {
-            let found: Vec<&str> = [("/", "may not contain '/'"), ("%", "may not contain '%'")]
-                .into_iter()
-                .filter_map(|(part, fault)| other.contains(part).then_some(fault))
-                .collect();
-            found.join(";")
-        }
-    };
-    if fault.is_empty() {
-        return Ok(());
+    if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
+        return Err(Failure::bad_request(format!("{name:?} is not a name: it may not be a part of a path")));
     }
-    Err(Failure::bad_request(format!("Name parameter invalid: {}: {fault}", quote(name))))
-}
-
-/// Paths that are matched as they are, with no slash added behind.
-fn fixed(rest: &str) -> Option<Target> {
-    for endpoint in ["livez", "readyz", "healthz"] {
-        match rest.strip_prefix(endpoint) {
-            Some("") => return Some(Target::Health { endpoint, check: None }),
-            Some(check) if check.len() > 1 && check.starts_with('/') => {
-                return Some(Target::Health { endpoint, check: Some(check[1..].to_owned()) });
-            }
-            _ => {}
-        }
-    }
-    match rest {
-        "" => Some(Target::Root),
-        "openapi/v2" => Some(Target::OpenApiV2),
-        "openapi/v3" => Some(Target::OpenApiIndex),
-        _ => rest.strip_prefix("openapi/v3/").map(|document| Target::OpenApiDocument(document.to_owned())),
-    }
+    Ok(())
 }
 
 fn place(group: &str, version: &str, segments: &[&str]) -> Place {
-    let (watch, segments) = match segments {
-        ["watch", rest @ ..] => (true, rest),
-        all => (false, all),
-    };
     let (namespace, segments) = match segments {
         ["namespaces", _, "status" | "finalize", ..] => (None, segments),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
@@ -130,9 +88,7 @@ fn place(group: &str, version: &str, segments: &[&str]) -> Place {
         // An empty segment means all namespaces.
         namespace: namespace.filter(|namespace| !namespace.is_empty()).map(str::to_owned),
         name: segments.get(1).map(owned),
-        subresource: segments.get(2).map(owned),
-        surplus: segments.len() > 3,
-        watch,
+        subresource: (segments.len() > 2).then(|| segments[2..].join("/")),
     }
 }
 
@@ -141,7 +97,7 @@ mod tests {
     use super::*;
 
     fn objects(path: &str) -> Place {
-        let Ok(Target::Objects(place)) = parse(path) else { panic!("{path} names no objects") };
+        let Target::Objects(place) = parse(path) else { panic!("{path} names no objects") };
         place
     }
 
@@ -163,10 +119,8 @@ mod tests {
         assert_eq!(objects("/api/v1/namespaces/a/pods/x/status"), core("pods", Some("a"), Some("x"), Some("status")));
         assert_eq!(objects("/api/v1/nodes/x"), core("nodes", None, Some("x"), None));
         let custom = objects("/apis/d.portolan.dev/v1/namespaces/a/widgets/w/status/more");
-        assert_eq!(
-            (custom.group.as_str(), custom.resource.as_str(), custom.surplus),
-            ("d.portolan.dev", "widgets", true)
-        );
+        assert_eq!((custom.group.as_str(), custom.resource.as_str()), ("d.portolan.dev", "widgets"));
+        assert_eq!(custom.subresource.as_deref(), Some("status/more"));
     }
 
     #[test]
@@ -182,46 +136,33 @@ mod tests {
         assert_eq!(objects("/api/v1/namespaces//pods"), core("pods", None, None, None));
         assert_eq!(objects("/api/v1//pods"), core("", None, Some("pods"), None));
         assert_eq!(objects("/api/v1/namespaces/a/pods//status").name.as_deref(), Some(""));
-        assert_eq!(parse("//api/v1/pods"), Ok(Target::Nowhere));
-    }
-
-    #[test]
-    fn the_old_watch_prefix_is_known() {
-        let place = objects("/apis/apps/v1/watch/namespaces/a/deployments/x");
-        assert!(place.watch);
-        assert_eq!((place.namespace.as_deref(), place.name.as_deref()), (Some("a"), Some("x")));
-        assert_eq!(objects("/api/v1/watch").resource, "");
+        assert_eq!(parse("//api/v1/pods"), Target::Nowhere);
     }
 
     #[test]
     fn paths_are_decoded_before_they_are_split() {
         assert_eq!(objects("/api/v1/namespaces/a/pods/x%2Fstatus").subresource.as_deref(), Some("status"));
         assert_eq!(objects("/api/v1/namespaces/a/pods/%2e%2e").name.as_deref(), Some(".."));
-        assert_eq!(parse("/api/v1/%zz").unwrap_err().code, 400);
     }
 
     #[test]
-    fn fixed_paths_take_no_slash_but_discovery_does() {
-        assert_eq!(parse("/livez"), Ok(Target::Health { endpoint: "livez", check: None }));
-        assert_eq!(parse("/livez/ping"), Ok(Target::Health { endpoint: "livez", check: Some("ping".to_owned()) }));
-        assert_eq!(parse("/livez/"), Ok(Target::Nowhere));
-        assert_eq!(parse("/version/"), Ok(Target::Version));
-        assert_eq!(parse("/apis/"), Ok(Target::Groups));
-        assert_eq!(parse("/apis/apps/"), Ok(Target::Group("apps".to_owned())));
-        assert_eq!(parse("/api/v1/"), Ok(Target::Resources { group: String::new(), version: "v1".to_owned() }));
-        assert_eq!(parse("/openapi/v3"), Ok(Target::OpenApiIndex));
-        assert_eq!(parse("/openapi/v3/api/v1"), Ok(Target::OpenApiDocument("api/v1".to_owned())));
-        assert_eq!(parse("/openapi/v2/x"), Ok(Target::Nowhere));
-        assert_eq!(parse("/"), Ok(Target::Root));
-        assert_eq!(parse(""), Ok(Target::Nowhere));
+    fn documents_have_their_paths() {
+        assert_eq!(parse("/livez"), Target::Health);
+        assert_eq!(parse("/version/"), Target::Version);
+        assert_eq!(parse("/apis/"), Target::Groups);
+        assert_eq!(parse("/apis/apps/"), Target::Group("apps".to_owned()));
+        assert_eq!(parse("/api/v1/"), Target::Resources { group: String::new(), version: "v1".to_owned() });
+        assert_eq!(parse("/openapi/v3/api/v1"), Target::OpenApiDocument("api/v1".to_owned()));
+        for nowhere in ["/openapi/v2", "/", "", "/livez/ping"] {
+            assert_eq!(parse(nowhere), Target::Nowhere, "{nowhere}");
+        }
     }
 
     #[test]
-    fn names_that_are_tricks_get_the_text_of_the_real_server() {
-        let text = |name: &str| check_name(name).unwrap_err().message;
-        assert_eq!(text(".."), r#"Name parameter invalid: "..": may not be '..'"#);
-        assert_eq!(text("."), r#"Name parameter invalid: ".": may not be '.'"#);
-        assert_eq!(text("% "), r#"Name parameter invalid: "% ": may not contain '%'"#);
+    fn names_that_are_tricks_are_refused() {
+        for name in ["", ".", "..", "%zz", "a/b"] {
+            assert_eq!(check_name(name).unwrap_err().code, 400, "{name}");
+        }
         assert_eq!(check_name(&"a".repeat(300)), Ok(()));
     }
 }

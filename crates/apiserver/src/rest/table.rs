@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::age::age;
 use super::jsonpath::JsonPath;
+use super::openapi::object_meta;
 use super::options::Query;
-use super::text::quote;
 use crate::kinds::{Column, ColumnValue, Kind};
 use crate::status::Failure;
 
@@ -24,15 +24,11 @@ pub enum Include {
 impl Include {
     /// Reads the `includeObject` parameter.
     pub fn parse(query: &Query) -> Result<Self, Failure> {
-        match query.first("includeObject").unwrap_or_default() {
+        match query.text("includeObject") {
             "" | "Metadata" => Ok(Self::Metadata),
             "None" => Ok(Self::None),
             "Object" => Ok(Self::Object),
-            other => Err(Failure::bad_request(format!(
-                "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', \
-                 'Object', 'None', or empty",
-                quote(other)
-            ))),
+            other => Err(Failure::bad_request(format!("includeObject may be None, Metadata or Object, not {other:?}"))),
         }
     }
 }
@@ -40,8 +36,6 @@ impl Include {
 /// How a table is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// `v1` or `v1beta1`.
-    pub version: &'static str,
     pub include: Include,
     /// Only the first event of a watch has the columns.
     pub headers: bool,
@@ -51,256 +45,119 @@ pub struct Style {
 /// Makes a table of objects; `metadata` is that of the list, or of the one object: its revision and page.
 pub fn table(kind: &Kind, objects: &[Value], metadata: &Value, style: Style) -> Value {
     let columns = columns(kind);
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| {
-            let cells: Vec<Value> = columns.iter().map(|column| cell(column, object, style.now)).collect();
-            let shown = match style.include {
-                Include::None => Value::Null,
-                Include::Metadata => partial(object, style.version),
-                Include::Object => object.clone(),
-            };
-            json!({ "cells": cells, "object": shown })
-        })
-        .collect();
-    let definitions = if style.headers { columns.iter().map(Shown::definition).collect() } else { Value::Null };
+    let row = |object: &Value| {
+        let cells: Vec<Value> = columns.iter().map(|column| cell(column, object, style.now)).collect();
+        let shown = match style.include {
+            Include::None => Value::Null,
+            Include::Metadata => partial(object),
+            Include::Object => object.clone(),
+        };
+        json!({ "cells": cells, "object": shown })
+    };
+    let rows: Vec<Value> = objects.iter().map(row).collect();
+    let definitions = if style.headers { columns.iter().map(definition).collect() } else { Value::Null };
     json!({
-        "kind": "Table", "apiVersion": format!("meta.k8s.io/{}", style.version), "metadata": list_metadata(metadata),
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata(metadata),
         "columnDefinitions": definitions, "rows": rows,
     })
 }
 
 /// The metadata of an object alone.
-pub fn partial(object: &Value, version: &str) -> Value {
-    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-    // Inside of Kubernetes this is a field, and becomes an annotation with the whole object only.
-    if object["kind"] == "DaemonSet"
-        && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
-    {
-        annotations.remove("deprecated.daemonset.template.generation");
-        if annotations.is_empty() {
-            metadata.as_object_mut().map(|metadata| metadata.remove("annotations"));
-        }
-    }
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata,
-    })
+pub fn partial(object: &Value) -> Value {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
 }
 
 /// A list of the metadata of objects.
-pub fn partial_list(objects: &[Value], metadata: &Value, version: &str) -> Value {
-    let items: Vec<Value> = objects.iter().map(|object| partial(object, version)).collect();
+pub fn partial_list(objects: &[Value], metadata: &Value) -> Value {
+    let items: Vec<Value> = objects.iter().map(partial).collect();
     json!({
-        "kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"),
-        "metadata": list_metadata(metadata), "items": items,
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata(metadata),
+        "items": items,
     })
 }
 
-/// The refusal of `as=PartialObjectMetadata` for a list.
-pub fn partial_of_list(kind: &Kind) -> Failure {
-    let type_ = if kind.custom { "*unstructured.UnstructuredList".to_owned() } else { go_type(kind, &kind.list_kind) };
-    let message = format!("you requested PartialObjectMetadata, but the requested object is a list ({type_})");
-    Failure::new(http::StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
-}
-
-/// The refusal of `as=PartialObjectMetadataList` for one object.
-pub fn partial_list_of_object(kind: &Kind) -> Failure {
-    if kind.custom {
-        // Kubernetes blames itself here.
-        return Failure::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", "content is not a list");
-    }
-    let type_ = go_type(kind, &kind.kind);
-    let message = format!("you requested PartialObjectMetadataList, but the requested object is not a list ({type_})");
-    Failure::new(http::StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
-}
-
-/// The name of a built-in type inside of Kubernetes, such as `*core.ConfigMap`.
-fn go_type(kind: &Kind, name: &str) -> String {
-    let package = if kind.group.is_empty() { "core" } else { kind.group.split('.').next().unwrap_or_default() };
-    format!("*{package}.{name}")
-}
-
-/// A column with its path read.
-struct Shown<'k> {
-    name: &'k str,
-    type_: &'k str,
-    format: &'k str,
-    description: String,
-    priority: i32,
-    source: Source,
-}
-
+/// Where the cells of a column come from.
 enum Source {
     Name,
-    /// As an age; `<unknown>` where there is none.
-    Created,
-    /// As it is written.
-    CreatedAt,
+    /// The age of the time at a path.
+    Age(Option<JsonPath>),
     Path(Option<JsonPath>),
-    Computed(fn(&Value, Timestamp) -> Value),
-    /// The age of a time in a built-in kind.
-    Since(Option<JsonPath>),
+    Computed(fn(&Value) -> Value),
 }
 
-impl Shown<'_> {
-    fn definition(&self) -> Value {
-        json!({
-            "name": self.name, "type": self.type_, "format": self.format, "description": self.description,
-            "priority": self.priority,
-        })
-    }
-}
-
-/// The columns of a kind. Custom kinds begin with the name and get an age when they name no column; built-in kinds
-/// without columns show when they were made.
-fn columns(kind: &Kind) -> Vec<Shown<'_>> {
-    let mut columns: Vec<Shown<'_>> =
-        kind.columns.iter().map(|column| if kind.custom { custom(column) } else { builtin(column) }).collect();
-    let named = columns.iter().any(|column| column.format == "name");
+/// The columns of a kind: its name first, and its age if it declares no other.
+fn columns(kind: &Kind) -> Vec<(Column, Source)> {
+    let own = |name: &str, type_: &str, format: &str, description: &String, path: &str| Column {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        format: format.to_owned(),
+        description: description.clone(),
+        priority: 0,
+        value: ColumnValue::Path(path.to_owned()),
+    };
+    let [name, created] = &*DESCRIPTIONS;
+    let mut columns = kind.columns.clone();
     if columns.is_empty() {
-        let (name, source) = if kind.custom { ("Age", Source::Created) } else { ("Created At", Source::CreatedAt) };
-        let description = DESCRIPTIONS.created.clone();
-        columns.push(Shown { name, type_: "date", format: "", description, priority: 0, source });
+        columns.push(own("Age", "date", "", created, ".metadata.creationTimestamp"));
     }
-    if !named {
-        let (description, source) = (DESCRIPTIONS.name.clone(), Source::Name);
-        columns.insert(0, Shown { name: "Name", type_: "string", format: "name", description, priority: 0, source });
+    if columns.iter().all(|column| column.format != "name") {
+        columns.insert(0, own("Name", "string", "name", name, ".metadata.name"));
     }
-    columns
+    columns.into_iter().map(|column| sourced(column, kind.custom)).collect()
 }
 
-fn custom(column: &Column) -> Shown<'_> {
-    let (source, path) = match &column.value {
-        // A bookmark has no name, and still a text in its place.
-        ColumnValue::Path(path) if column.format == "name" => (Source::Name, path.as_str()),
-        ColumnValue::Path(path) => (Source::Path(JsonPath::parse(path)), path.as_str()),
-        ColumnValue::Computed(compute) => (Source::Computed(*compute), ""),
-    };
-    let description = if column.description.is_empty() {
-        format!("Custom resource definition column (in JSONPath format): {path}")
-    } else {
-        column.description.clone()
-    };
-    Shown { description, ..shown(column, source) }
-}
-
-/// Built-in ages are texts; the kinds declare them as dates, or as the path of the time an object was made.
-fn builtin(column: &Column) -> Shown<'_> {
+fn sourced(mut column: Column, custom: bool) -> (Column, Source) {
+    let is_age = column.type_ == "date";
     let source = match &column.value {
-        ColumnValue::Path(path) if path == ".metadata.creationTimestamp" => Source::Created,
-        ColumnValue::Path(path) if path == ".metadata.name" => Source::Name,
-        ColumnValue::Path(path) if column.type_ == "date" => Source::Since(JsonPath::parse(path)),
+        // A bookmark has no name, and still a text in its place.
+        ColumnValue::Path(path) if column.format == "name" || path == ".metadata.name" => Source::Name,
+        ColumnValue::Path(path) if is_age => Source::Age(JsonPath::parse(path)),
         ColumnValue::Path(path) => Source::Path(JsonPath::parse(path)),
         ColumnValue::Computed(compute) => Source::Computed(*compute),
     };
-    let is_age = column.type_ == "date" && column.name != "Created At";
-    let type_ = if is_age { "string" } else { &column.type_ };
-    Shown { type_, ..shown(column, source) }
-}
-
-fn shown(column: &Column, source: Source) -> Shown<'_> {
-    Shown {
-        name: &column.name,
-        type_: &column.type_,
-        format: &column.format,
-        description: column.description.clone(),
-        priority: column.priority,
-        source,
+    if let ColumnValue::Path(path) = &column.value
+        && custom
+        && column.description.is_empty()
+    {
+        column.description = format!("Custom resource definition column (in JSONPath format): {path}");
     }
+    if is_age && !custom {
+        // Ages of built-in kinds are declared as texts.
+        "string".clone_into(&mut column.type_);
+    }
+    (column, source)
 }
 
-fn cell(column: &Shown<'_>, object: &Value, now: Timestamp) -> Value {
-    let metadata = &object["metadata"];
-    match &column.source {
-        Source::Name => metadata["name"].as_str().unwrap_or_default().into(),
-        Source::Created if column.type_ == "date" => date(&metadata["creationTimestamp"], now),
-        Source::Created => since(&metadata["creationTimestamp"], now),
-        Source::CreatedAt => metadata["creationTimestamp"].clone(),
-        Source::Computed(compute) => compute(object, now),
-        Source::Path(path) => {
-            let found = path.as_ref().and_then(|path| path.first(object));
-            found.map_or(Value::Null, |value| typed(column.type_, value, now))
-        }
-        Source::Since(path) => {
-            let found = path.as_ref().and_then(|path| path.first(object));
-            since(found.unwrap_or(&Value::Null), now)
-        }
+fn definition((column, _): &(Column, Source)) -> Value {
+    let Column { name, type_, format, description, priority, .. } = column;
+    json!({ "name": name, "type": type_, "format": format, "description": description, "priority": priority })
+}
+
+fn cell((column, source): &(Column, Source), object: &Value, now: Timestamp) -> Value {
+    let at = |path: &Option<JsonPath>| path.as_ref().and_then(|path| path.first(object)).cloned();
+    match source {
+        Source::Name => object["metadata"]["name"].as_str().unwrap_or_default().into(),
+        Source::Computed(compute) => compute(object),
+        Source::Age(path) => match at(path).as_ref().and_then(Value::as_str) {
+            Some(time) => time.parse().map_or_else(|_| "<invalid>".to_owned(), |time| age(time, now)).into(),
+            // A custom kind shows nothing where it has nothing.
+            None if column.type_ == "date" => Value::Null,
+            None => "<unknown>".into(),
+        },
+        Source::Path(path) => at(path).map_or(Value::Null, |value| typed(&column.type_, value)),
     }
 }
 
 /// A value as a cell of a type; null where it does not fit.
-fn typed(type_: &str, value: &Value, now: Timestamp) -> Value {
-    match (type_, value) {
-        ("string", value) => text(value).into(),
-        ("boolean", Value::Bool(_)) => value.clone(),
-        ("integer", Value::Number(number)) => number.as_i64().map_or_else(|| whole(number.as_f64()), Value::from),
-        ("number", Value::Number(number)) => match number.as_f64().map(|float| (float, whole(Some(float)))) {
-            Some((float, Value::Number(whole))) if whole.as_f64() == Some(float) => whole.into(),
-            _ => value.clone(),
-        },
-        ("date", value) => date(value, now),
+fn typed(type_: &str, value: Value) -> Value {
+    match (type_, &value) {
+        ("string" | "date", Value::String(_))
+        | ("boolean", Value::Bool(_))
+        | ("number" | "integer", Value::Number(_)) => value,
+        ("string", _) => value.to_string().into(),
         _ => Value::Null,
     }
-}
-
-/// A text as kubectl's JSONPath prints it.
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "<no value>".to_owned(),
-        Value::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (None, Some(float)) => float_text(float),
-            _ => number.to_string(),
-        },
-        other @ (Value::Bool(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
-    }
-}
-
-/// A float as Go prints it: with an exponent from a million on and below a ten-thousandth, whole ones as integers.
-fn float_text(float: f64) -> String {
-    if let Some(whole) = whole(Some(float)).as_i64().filter(|_| float.fract() == 0.0 && float.abs() < 9e18) {
-        return whole.to_string();
-    }
-    let scientific = format!("{float:e}");
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    match exponent.parse::<i32>().unwrap_or_default() {
-        -4..6 => float.to_string(),
-        exponent => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{digits}e{sign}{:02}", exponent.abs())
-        }
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "Go cuts a float to an integer in the same way")]
-fn whole(float: Option<f64>) -> Value {
-    float.map_or(Value::Null, |float| (float as i64).into())
-}
-
-/// A date column of a custom kind: an age, nothing when there is no text, `<invalid>` when it is no time.
-fn date(value: &Value, now: Timestamp) -> Value {
-    let Some(text) = value.as_str() else { return Value::Null };
-    if matches!(text, "" | "null") {
-        return "<unknown>".into();
-    }
-    time(text).map_or_else(|| "<invalid>".into(), |time| shown_age(Some(time), now))
-}
-
-/// An age of a built-in kind.
-fn since(value: &Value, now: Timestamp) -> Value {
-    shown_age(value.as_str().and_then(time), now)
-}
-
-/// An age, or what stands for the lack of one; Go's zero time is no time.
-fn shown_age(time: Option<Timestamp>, now: Timestamp) -> Value {
-    let zero = Timestamp::constant(-62_135_596_800, 0);
-    time.filter(|time| *time != zero).map_or_else(|| "<unknown>".to_owned(), |time| age(time, now)).into()
-}
-
-/// Reads RFC 3339 as strictly as Go does: capital letters, seconds and a zone.
-fn time(text: &str) -> Option<Timestamp> {
-    let shape: String = text.chars().take(19).map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-    (shape == "0000-00-00T00:00:00" && !text.ends_with('z')).then(|| text.parse().ok()).flatten()
 }
 
 /// Of a list's or object's metadata, what tables and lists of metadata keep.
@@ -312,17 +169,81 @@ fn list_metadata(metadata: &Value) -> Value {
     Value::Object(kept.collect::<Map<_, _>>())
 }
 
-struct Descriptions {
-    name: String,
-    created: String,
-}
-
-/// What the columns say about themselves: the documentation of the fields they show.
-static DESCRIPTIONS: LazyLock<Descriptions> = LazyLock::new(|| {
-    let schema = super::openapi::object_meta();
-    let of = |name: &str| schema["properties"][name]["description"].as_str().unwrap_or_default().to_owned();
-    Descriptions { name: of("name"), created: of("creationTimestamp") }
+/// What the columns of name and age say about themselves: the documentation of the fields they show.
+static DESCRIPTIONS: LazyLock<[String; 2]> = LazyLock::new(|| {
+    let schema = object_meta();
+    ["name", "creationTimestamp"]
+        .map(|name| schema["properties"][name]["description"].as_str().unwrap_or_default().to_owned())
 });
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::super::fixtures::{builtin_kind, planet, widget};
+    use super::*;
+
+    fn style(include: Include) -> Style {
+        Style { include, headers: true, now: "2026-11-15T04:18:49Z".parse().unwrap() }
+    }
+
+    #[test]
+    fn cells_are_those_of_the_columns() {
+        let widgets = [
+            json!({
+                "metadata": { "name": "w1", "creationTimestamp": "2026-11-15T04:18:49Z", "labels": { "a.b/c": "dotted" } },
+                "spec": { "desk": "d1", "replicas": 3, "f": 1.5, "b": true, "when": "2020-01-02T03:04:05Z",
+                          "tags": ["a", "b"], "map": { "a": 1 } },
+                "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            }),
+            json!({ "metadata": { "name": "w2" }, "spec": { "when": "nonsense", "tags": [] } }),
+        ];
+        let metadata = json!({ "resourceVersion": "234", "continue": "" });
+        let table = table(&widget(), &widgets, &metadata, style(Include::Metadata));
+        let full = json!([
+            "w1",
+            "d1",
+            3,
+            1.5,
+            true,
+            "6y319d",
+            "0s",
+            "True",
+            "a",
+            "a",
+            "[\"a\",\"b\"]",
+            "{\"a\":1}",
+            "dotted",
+            "1.5",
+            "3",
+            "true",
+            null
+        ]);
+        assert_eq!(table["rows"][0]["cells"], full);
+        let poor = &table["rows"][1]["cells"];
+        assert_eq!(
+            (&poor[0], &poor[5], &poor[6], &poor[7]),
+            (&json!("w2"), &json!("<invalid>"), &json!(null), &json!(null))
+        );
+        assert_eq!(table["metadata"], json!({ "resourceVersion": "234" }));
+        let row = &table["rows"][0]["object"];
+        assert_eq!((row["kind"].as_str(), row.get("spec")), (Some("PartialObjectMetadata"), None));
+    }
+
+    #[test]
+    fn columns_are_described() {
+        let names = |kind: &Kind| {
+            let table = table(kind, &[], &json!({}), style(Include::None));
+            let columns = table["columnDefinitions"].as_array().unwrap().clone();
+            columns
+                .into_iter()
+                .map(|column| (column["name"].to_string(), column["type"].to_string()))
+                .collect::<Vec<_>>()
+        };
+        let pair = |name: &str, type_: &str| (format!("{name:?}"), format!("{type_:?}"));
+        assert_eq!(names(&planet()), [pair("Name", "string"), pair("Age", "date")]);
+        let secret = builtin_kind("", "secrets", "Secret", true);
+        assert_eq!(names(&secret), [pair("Name", "string"), pair("Age", "string")]);
+        let definitions = table(&widget(), &[], &json!({}), style(Include::None))["columnDefinitions"].clone();
+        assert_eq!(definitions[1]["description"], "Custom resource definition column (in JSONPath format): .spec.desk");
+        assert_eq!((&definitions[2]["description"], &definitions[2]["priority"]), (&json!("how many"), &json!(1)));
+    }
+}

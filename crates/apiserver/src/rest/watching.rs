@@ -9,18 +9,21 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::answer::{Call, Said, boxed};
-use super::negotiate::{self, Shape};
-use super::options::{ListOptions, watch_revision};
-use super::select;
+use super::answer::{Call, boxed};
+use super::negotiate::{Form, Shape};
+use super::options::{ListOptions, revision};
+use super::show::{Said, verbatim};
 use super::table::{self, Include, Style};
-use crate::server::{Inner, ServedKind};
+use crate::clock::Clock;
+use crate::crd::ServedKind;
+use crate::object::set_meta;
+use crate::server::Inner;
 use crate::status::Failure;
-use crate::store::{Entry, Event, Watch};
+use crate::store::{Entry, Event, Expired, Watch};
 
 /// How often a quiet watch tells how far it has come.
 const BOOKMARKS_EVERY: Duration = Duration::from_mins(1);
@@ -30,36 +33,34 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Opens a watch.
 pub(super) fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Said, Failure> {
-    negotiate::accept_watch(call.accepted, call.header(http::header::ACCEPT))?;
+    if call.accepted.form != Form::Json {
+        return Err(Failure::new(http::StatusCode::NOT_ACCEPTABLE, "NotAcceptable", "a watch is told in JSON only"));
+    }
     let store = &call.server.store;
     let namespace = Some(call.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-    let asked = watch_revision(&options.resource_version)?;
-    let initial = options.send_initial_events == Some(true)
-        || (options.send_initial_events.is_none() && matches!(options.resource_version.as_str(), "" | "0"));
-    let (from, first) = if initial {
+    let asked = revision(&options.resource_version)?;
+    let (from, first) = if options.send_initial_events {
         let snapshot = store.list(&call.served.resource, namespace);
         (snapshot.revision, snapshot.entries)
     } else {
         (asked.unwrap_or_else(|| store.revision()), Vec::new())
     };
-    let watch = store.watch(&call.served.resource, namespace, from).map_err(|expired| {
-        Failure::expired(format!("too old resource version: {} ({})", expired.requested, expired.oldest))
-    })?;
+    let watch = store.watch(&call.served.resource, namespace, from).map_err(|expired| too_old(&expired))?;
     let seconds =
         options.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
     let limit = seconds.map_or_else(|| LONGEST.mul_f64(1.0 + fastrand::f64()), Duration::from_secs);
     let now = Instant::now();
     let events = Events {
         served: call.served.clone(),
-        labels: options.labels.clone(),
-        fields: options.fields.clone(),
+        clock: call.server.clock.clone(),
+        stopping: call.server.stopping.clone(),
+        options: options.clone(),
         watch,
         first: first.into_iter(),
-        mark_end: options.send_initial_events == Some(true) && options.bookmarks,
+        mark_end: options.send_initial_events && options.bookmarks,
         shape: call.accepted.shape,
         include: Include::parse(&call.query)?,
         headers: true,
-        bookmarks: options.bookmarks,
         next_bookmark: now + BOOKMARKS_EVERY,
         end: now + limit,
         over: false,
@@ -71,11 +72,11 @@ pub(super) fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Said, Fail
     Ok(Said::Stream(boxed(StreamBody::new(lines.fuse()))))
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 struct Events {
     served: Arc<ServedKind>,
-    labels: select::LabelSelector,
-    fields: select::FieldSelector,
+    clock: Clock,
+    stopping: CancellationToken,
+    options: ListOptions,
     watch: Watch,
     /// Objects that are there already.
     first: std::vec::IntoIter<Arc<Entry>>,
@@ -85,7 +86,6 @@ struct Events {
     include: Include,
     /// Only the first table has its columns.
     headers: bool,
-    bookmarks: bool,
     next_bookmark: Instant,
     end: Instant,
     over: bool,
@@ -108,7 +108,8 @@ impl Events {
             let event = tokio::select! {
                 event = self.watch.next() => event,
                 () = tokio::time::sleep_until(self.end) => return None,
-                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
+                () = self.stopping.cancelled() => return None,
+                () = tokio::time::sleep_until(self.next_bookmark), if self.options.bookmarks => {
                     self.next_bookmark = Instant::now() + BOOKMARKS_EVERY;
                     return Some(self.bookmark(false));
                 }
@@ -121,8 +122,7 @@ impl Events {
                 }
                 Err(expired) => {
                     self.over = true;
-                    let message = format!("too old resource version: {} ({})", expired.requested, expired.oldest);
-                    return Some(line("ERROR", &Failure::expired(message).to_json()));
+                    return Some(line("ERROR", too_old(&expired).to_json().to_string().as_bytes()));
                 }
             }
         }
@@ -130,6 +130,18 @@ impl Events {
 
     /// What an event is to someone who sees only what is selected.
     fn tell(&mut self, event: &Event) -> Option<Bytes> {
+        let sees_all = self.options.labels.is_empty() && self.options.fields.is_empty();
+        if sees_all
+            && self.shape == Shape::Plain
+            && let Some(json) = verbatim(&self.served.kind, &event.entry)
+        {
+            let kind = match &event.before {
+                _ if event.deleted => "DELETED",
+                None => "ADDED",
+                Some(_) => "MODIFIED",
+            };
+            return Some(line(kind, json));
+        }
         let before = event.before.as_ref().and_then(|before| self.selected(before));
         let after = event.after().and_then(|after| self.selected(after));
         match (before, after) {
@@ -141,18 +153,15 @@ impl Events {
                 if event.deleted {
                     before = Inner::decode(&self.served.kind, &event.entry).unwrap_or(before);
                 }
-                crate::object::set_meta(&mut before, "resourceVersion", event.revision().to_string());
+                set_meta(&mut before, "resourceVersion", event.revision().to_string());
                 Some(self.line("DELETED", before))
             }
         }
     }
 
     fn selected(&self, entry: &Entry) -> Option<Value> {
-        if !self.labels.matches_bytes(&entry.json) {
-            return None;
-        }
         let object = Inner::decode(&self.served.kind, entry).ok()?;
-        self.fields.matches(&object).then_some(object)
+        (self.options.labels.matches(&object) && self.options.fields.matches(&object)).then_some(object)
     }
 
     fn bookmark(&mut self, end_of_initial: bool) -> Bytes {
@@ -168,22 +177,24 @@ impl Events {
     }
 
     fn line(&mut self, kind: &str, object: Value) -> Bytes {
-        let style = |version| Style { version, include: self.include, headers: self.headers, now: Timestamp::now() };
         let shown = match self.shape {
-            Shape::Table(version) => {
-                let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
-                let table = table::table(&self.served.kind, &[object], &metadata, style(version));
+            Shape::Table => {
+                let style = Style { include: self.include, headers: self.headers, now: self.clock.now() };
                 self.headers = false;
-                table
+                table::table(&self.served.kind, std::slice::from_ref(&object), &object["metadata"], style)
             }
-            Shape::Partial(version) | Shape::PartialList(version) => table::partial(&object, version),
+            Shape::Partial | Shape::PartialList => table::partial(&object),
             Shape::Plain | Shape::Discovery => object,
         };
-        line(kind, &shown)
+        line(kind, shown.to_string().as_bytes())
     }
 }
 
+fn too_old(expired: &Expired) -> Failure {
+    Failure::expired(expired.to_string())
+}
+
 /// The type comes first: clients that read as they go count on it.
-fn line(kind: &str, object: &Value) -> Bytes {
-    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
+fn line(kind: &str, object: &[u8]) -> Bytes {
+    [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", object, b"}\n"].concat().into()
 }

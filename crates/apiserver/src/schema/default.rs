@@ -8,71 +8,32 @@ use super::Schema;
 ///
 /// A null where none may be takes the default, or goes away when there is none.
 pub fn default(schema: &Schema, value: &mut Value) {
-    drop_nulls(schema, value);
-    fill(schema, value);
-}
-
-fn drop_nulls(schema: &Schema, value: &mut Value) {
+    if let (Value::Null, false, Some(default)) = (&*value, schema.nullable, &schema.default) {
+        *value = default.clone();
+    }
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
                 let Some(child) = schema.field(name) else { return true };
-                if value.is_null() && !child.nullable && child.default.is_none() {
-                    return false;
-                }
-                drop_nulls(child, value);
-                true
+                default(child, value);
+                !value.is_null() || child.nullable
             });
-        }
-        Value::Array(items) => {
-            let Some(child) = &schema.items else { return };
-            for item in items {
-                drop_nulls(child, item);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn fill(schema: &Schema, value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
             for (name, child) in &schema.properties {
-                let Some(default) = &child.default else { continue };
-                match fields.get_mut(name) {
-                    None => drop(fields.insert(name.clone(), default.clone())),
-                    Some(null @ Value::Null) if !child.nullable => *null = default.clone(),
-                    Some(_) => {}
-                }
-            }
-            for (name, value) in fields {
-                if let Some(child) = schema.field(name) {
-                    fill_null(child, value);
-                    fill(child, value);
+                let Some(missing) = &child.default else { continue };
+                if !fields.contains_key(name) {
+                    let mut missing = missing.clone();
+                    default(child, &mut missing);
+                    fields.insert(name.clone(), missing);
                 }
             }
         }
         Value::Array(items) => {
             let Some(child) = &schema.items else { return };
             for item in items {
-                fill_null(child, item);
-                fill(child, item);
+                default(child, item);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn fill_null(schema: &Schema, value: &mut Value) {
-    if let (Value::Null, false, Some(default)) = (&*value, schema.nullable, &schema.default) {
-        *value = default.clone();
-    }
-}
-
-impl Schema {
-    /// The schema of a field: declared, or that of a map's values.
-    pub fn field(&self, name: &str) -> Option<&Self> {
-        self.properties.get(name).or(self.additional.as_deref())
     }
 }
 

@@ -1,15 +1,11 @@
 //! Structural schemas: what a kind looks like, for pruning, defaulting, validation and merging.
 
 pub mod cel;
-mod check;
 pub mod default;
-pub mod embedded;
 pub mod fault;
 mod formats;
 mod lists;
-pub mod names;
 pub mod parse;
-pub(crate) mod pattern;
 pub mod prune;
 #[cfg(test)]
 mod recorded;
@@ -18,10 +14,14 @@ pub mod validate;
 
 use std::collections::BTreeMap;
 
+use regex::Regex;
 use serde_json::{Map, Value};
 
+pub(crate) use fault::Path;
+pub(crate) use formats::pattern;
+
 /// One node of a schema. Built-in kinds and custom ones share it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own in OpenAPI")]
 pub struct Schema {
     /// `object`, `array`, `string`, `integer`, `number`, `boolean`; none for int-or-string and free-form values.
@@ -45,15 +45,43 @@ pub struct Schema {
     pub patch: PatchStrategy,
     /// What becomes of a property without a value; custom kinds keep what was written.
     pub zero: Zero,
+    /// What a value of a custom kind must be beyond its type.
+    pub checks: Checks,
     /// `allOf`, `anyOf`, `oneOf` and `not`, when there is one.
     pub junctors: Option<Box<Junctors>>,
-    /// The node as it was written, for `kubectl explain` and the value rules (enum, pattern, minimum, ...,
-    /// `x-kubernetes-validations`), without `properties`, `items` and `additionalProperties`.
+    /// The node as it was written, without `properties`, `items` and `additionalProperties`: for `kubectl explain` and
+    /// `x-kubernetes-validations`.
     pub raw: Map<String, Value>,
 }
 
+/// The value rules of a node, read once.
+#[derive(Debug, Clone, Default)]
+pub struct Checks {
+    pub required: Vec<String>,
+    /// `enum`
+    pub choices: Vec<Value>,
+    pub pattern: Option<Regex>,
+    /// Empty for none.
+    pub format: String,
+    /// Characters of a string.
+    pub length: Size,
+    pub items: Size,
+    pub properties: Size,
+    /// A bound, and whether it is exclusive.
+    pub minimum: Option<(f64, bool)>,
+    pub maximum: Option<(f64, bool)>,
+    pub multiple_of: Option<f64>,
+}
+
+/// How many there may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    pub min: Option<usize>,
+    pub max: Option<usize>,
+}
+
 /// Schemas that a value must meet on top of its own.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct Junctors {
     pub all_of: Vec<Schema>,
     pub any_of: Vec<Schema>,
@@ -87,7 +115,6 @@ pub enum ListType {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PatchStrategy {
     pub merge: bool,
-    pub retain_keys: bool,
     pub merge_key: Option<String>,
 }
 
@@ -101,4 +128,11 @@ pub enum Zero {
     Drop,
     /// Always written, with an empty value if need be.
     Always,
+}
+
+impl Schema {
+    /// The schema of a field: declared, or that of a map's values.
+    pub fn field(&self, name: &str) -> Option<&Self> {
+        self.properties.get(name).or(self.additional.as_deref())
+    }
 }

@@ -2,99 +2,62 @@
 
 use std::sync::LazyLock;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Schema, embedded};
-
-const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
+use super::{Path, Schema};
 
 /// `metadata` as every object has it.
 pub static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
-    let text = || json!({ "type": "string" });
-    let texts = || json!({ "type": "object", "additionalProperties": { "type": "string" } });
-    let object = |properties: Value| json!({ "type": "object", "properties": properties });
-    let owner = object(json!({
-        "apiVersion": text(), "kind": text(), "name": text(), "uid": text(),
-        "controller": { "type": "boolean" }, "blockOwnerDeletion": { "type": "boolean" },
-    }));
-    let managed = object(json!({
-        "manager": text(), "operation": text(), "apiVersion": text(), "time": text(), "fieldsType": text(),
-        "fieldsV1": { "type": "object", "x-kubernetes-preserve-unknown-fields": true }, "subresource": text(),
-    }));
-    Schema::parse(&object(json!({
-        "name": text(), "generateName": text(), "namespace": text(), "selfLink": text(), "uid": text(),
-        "resourceVersion": text(), "generation": { "type": "integer" }, "creationTimestamp": text(),
-        "deletionTimestamp": text(), "deletionGracePeriodSeconds": { "type": "integer" },
-        "labels": texts(), "annotations": texts(), "finalizers": { "type": "array", "items": text() },
-        "ownerReferences": { "type": "array", "items": owner },
-        "managedFields": { "type": "array", "items": managed },
-    })))
+    let text = include_str!("metadata.json");
+    Schema::parse(&serde_json::from_str(text).expect("every test that writes an object reads it"))
 });
 
-/// Removes what `schema` does not know and returns its paths, in the order in which Kubernetes reports them for
-/// custom resources: those in `metadata`, all others, those in the metadata of embedded resources.
+/// Removes what `schema` does not know and returns its paths, those in `metadata` first.
 pub fn prune(schema: &Schema, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    if let Some(metadata) = value.get_mut("metadata") {
-        walk(Some(&OBJECT_META), metadata, "metadata", &mut unknown);
-    }
-    let mut others = Vec::new();
-    let root = value.is_object();
-    below(schema, value, "", root, &mut others);
-    others.sort();
-    unknown.append(&mut others);
-    embedded::prune_metadata(schema, value, "", &mut others);
-    others.sort();
-    unknown.append(&mut others);
+    walk(schema, value, true, &Path::Root, &mut unknown);
+    unknown.sort_by_cached_key(|path| (!path.starts_with("metadata."), path.clone()));
     unknown
 }
 
 /// Prunes a value that stands at `schema`, such as a default.
-pub(crate) fn prune_below(schema: &Schema, value: &mut Value) {
-    walk(Some(schema), value, "", &mut Vec::new());
-}
-
-pub(super) fn walk(schema: Option<&Schema>, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
-    static NOTHING: LazyLock<Schema> = LazyLock::new(Schema::default);
-    let schema = schema.unwrap_or(&NOTHING);
-    below(schema, value, path, schema.embedded_resource, unknown);
+pub(crate) fn prune_below(schema: &Schema, value: &mut Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    walk(schema, value, schema.embedded_resource, &Path::Root, &mut unknown);
+    unknown
 }
 
 /// `resource` is set where `apiVersion`, `kind` and `metadata` need no schema.
-fn below(schema: &Schema, value: &mut Value, path: &str, resource: bool, unknown: &mut Vec<String>) {
+fn walk(schema: &Schema, value: &mut Value, resource: bool, path: &Path<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
-            if resource && META_FIELDS.contains(&name.as_str()) {
-                return true;
+            let path = Path::Field(path, name);
+            let child = match name.as_str() {
+                "apiVersion" | "kind" if resource => return true,
+                "metadata" if resource => Some(&*OBJECT_META),
+                _ => schema.field(name),
+            };
+            match child {
+                Some(child) => walk(child, value, child.embedded_resource, &path, unknown),
+                None if schema.preserve_unknown_fields => {}
+                None => unknown.push(path.to_string()),
             }
-            if schema.properties.contains_key(name) || schema.additional.is_some() {
-                walk(schema.field(name), value, &join(path, name), unknown);
-                return true;
-            }
-            if !schema.preserve_unknown_fields {
-                unknown.push(join(path, name));
-            }
-            schema.preserve_unknown_fields
+            child.is_some() || schema.preserve_unknown_fields
         }),
         Value::Array(items) => {
+            let Some(child) = &schema.items else { return };
             for (index, item) in items.iter_mut().enumerate() {
-                if schema.preserve_unknown_fields && schema.items.is_none() {
-                    break;
-                }
-                let path = format!("{path}[{index}]");
-                walk(schema.items.as_deref(), item, &path, unknown);
+                walk(child, item, child.embedded_resource, &Path::Item(path, index), unknown);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -118,12 +81,12 @@ mod tests {
             [
                 "metadata.ab",
                 "metadata.zz",
+                "spec.emb.metadata.b",
+                "spec.emb.metadata.q",
                 "spec.foo",
                 "spec.kv.a.b/c.q",
                 "spec.list[0].num.z",
                 "zoo",
-                "spec.emb.metadata.b",
-                "spec.emb.metadata.q",
             ]
         );
         assert_eq!(

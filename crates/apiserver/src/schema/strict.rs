@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::Schema;
+use super::{Path, Schema};
 
 /// Kubernetes stops counting here.
 const MAX_FAULTS: usize = 100;
@@ -14,14 +14,14 @@ const MAX_FAULTS: usize = 100;
 ///
 /// Custom resources are read without a schema: theirs are found by pruning. A body that is no JSON has none.
 pub fn faults(schema: Option<&Schema>, body: &[u8]) -> Vec<String> {
-    let mut found = Found::default();
+    let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let walk = Walk { schema, bare: schema.is_none(), path: String::new(), found: &mut found };
+    let walk = Walk { schema, bare: schema.is_none(), path: Path::Root, found: &mut found };
     // a body that ends early has the faults up to there; the reader of the object refuses it
     if walk.deserialize(&mut reader).is_err() {
         tracing::trace!("strict reading stopped early");
     }
-    found.list
+    found
 }
 
 /// `strict decoding error: ...`, as the answer to `fieldValidation=Strict` has it.
@@ -34,17 +34,9 @@ pub fn unknown_fields(paths: &[String]) -> impl Iterator<Item = String> {
     paths.iter().map(|path| format!("unknown field \"{path}\""))
 }
 
-#[derive(Default)]
-struct Found {
-    list: Vec<String>,
-    seen: BTreeSet<String>,
-}
-
-impl Found {
-    fn add(&mut self, fault: String) {
-        if self.list.len() < MAX_FAULTS && self.seen.insert(fault.clone()) {
-            self.list.push(fault);
-        }
+fn add(found: &mut Vec<String>, fault: String) {
+    if found.len() < MAX_FAULTS && !found.contains(&fault) {
+        found.push(fault);
     }
 }
 
@@ -52,14 +44,8 @@ struct Walk<'a> {
     schema: Option<&'a Schema>,
     /// No schema anywhere: duplicates only.
     bare: bool,
-    path: String,
-    found: &'a mut Found,
-}
-
-impl Walk<'_> {
-    fn child<'c>(&'c mut self, schema: Option<&'c Schema>, path: String) -> Walk<'c> {
-        Walk { schema, bare: self.bare, path, found: self.found }
-    }
+    path: Path<'a>,
+    found: &'a mut Vec<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
@@ -74,6 +60,11 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     }
 }
 
+/// Scalars have no fields.
+macro_rules! ignore {
+    ($($visit:ident($type:ty)),*) => { $(fn $visit<E>(self, _: $type) -> Result<(), E> { Ok(()) })* };
+}
+
 impl<'de> Visitor<'de> for Walk<'_> {
     type Value = ();
 
@@ -81,52 +72,39 @@ impl<'de> Visitor<'de> for Walk<'_> {
         formatter.write_str("JSON")
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Walk { schema, bare, path, found } = self;
         let mut seen = BTreeSet::new();
         while let Some(name) = map.next_key::<String>()? {
-            let path = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
-            let child = self.schema.and_then(|schema| schema.field(&name));
-            let typed_meta = self.path.is_empty() && (name == "apiVersion" || name == "kind");
-            if !self.bare && child.is_none() && !typed_meta {
-                self.found.add(format!("unknown field \"{path}\""));
+            let child = schema.and_then(|schema| schema.field(&name));
+            let typed_meta = matches!(path, Path::Root) && (name == "apiVersion" || name == "kind");
+            let path = Path::Field(&path, &name);
+            if !bare && child.is_none() && !typed_meta {
+                add(found, format!("unknown field \"{path}\""));
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            if !seen.insert(name) {
-                self.found.add(format!("duplicate field \"{path}\""));
+            if seen.contains(&name) {
+                add(found, format!("duplicate field \"{path}\""));
             }
-            map.next_value_seed(self.child(child, path))?;
+            map.next_value_seed(Walk { schema: child, bare, path, found })?;
+            seen.insert(name);
         }
         Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Walk { schema, bare, path, found } = self;
+        let schema = schema.and_then(|schema| schema.items.as_deref());
         let mut index = 0;
-        let items = self.schema.and_then(|schema| schema.items.as_deref());
-        loop {
-            let path = format!("{}[{index}]", self.path);
-            if seq.next_element_seed(self.child(items, path))?.is_none() {
-                return Ok(());
-            }
+        while seq.next_element_seed(Walk { schema, bare, path: Path::Item(&path, index), found })?.is_some() {
             index += 1;
         }
+        Ok(())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
+    ignore!(visit_bool(bool), visit_i64(i64), visit_u64(u64), visit_f64(f64), visit_str(&str));
+
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
     }

@@ -1,32 +1,25 @@
 use std::time::Instant;
 
-use http_body_util::{Full, StreamBody};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::auth::kubeconfig::{self, Credential};
+use crate::auth::authority::Signed;
+use crate::auth::kubeconfig;
 
-/// Answers with the peer's name; `/watch` sends one line and goes on for ever.
-async fn echo(request: Request<Incoming>, peer: Option<Arc<Identity>>) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
-    if request.uri().path() == "/watch" {
-        let first = futures::stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"{}\n")))]);
-        let stream = futures::StreamExt::chain(first, futures::stream::pending());
-        return Response::new(StreamBody::new(stream).boxed_unsync());
-    }
-    let peer = peer.map(|peer| format!("{} {:?}", peer.common_name, peer.organizations)).unwrap_or_default();
-    let body = serde_json::json!({ "peer": peer, "version": format!("{:?}", request.version()) }).to_string();
-    Response::new(Full::new(Bytes::from(body)).map_err(Into::into).boxed_unsync())
-}
+const WATCH: &str = "/api/v1/namespaces?watch=1";
 
 struct Running {
     url: String,
     address: SocketAddr,
     kubeconfig: String,
     ca: String,
+    client: Signed,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -40,12 +33,13 @@ async fn start(change: impl FnOnce(&mut Options)) -> Running {
     let running = Running {
         url: server.url(),
         address: server.address(),
-        kubeconfig: kubeconfig::render("portolan", &server.url(), &ca, &Credential::Certificate(&client)),
+        kubeconfig: kubeconfig::render("portolan", &server.url(), &ca, &client),
         ca,
+        client,
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
     };
-    running.tasks.spawn(server.run(echo, running.stop.clone()));
+    running.tasks.spawn(server.run(ApiServer::memory().await, running.stop.clone()));
     running.tasks.close();
     running
 }
@@ -56,15 +50,32 @@ async fn client(kubeconfig: &str) -> kube::Client {
     kube::Client::try_from(config).unwrap()
 }
 
-/// A TLS connection without a client certificate.
-async fn connect(running: &Running, protocol: &str) -> tokio_rustls::client::TlsStream<TcpStream> {
+/// Who the server says that this kubeconfig's holder is.
+async fn whoami(kubeconfig: &str) -> String {
+    let review = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews").body(b"{}".to_vec()).unwrap();
+    let answer: serde_json::Value = client(kubeconfig).await.request(review).await.unwrap();
+    answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A TLS connection, with a client certificate or without one.
+async fn connect(
+    running: &Running,
+    protocol: &str,
+    client: Option<&Signed>,
+) -> tokio_rustls::client::TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(running.ca.as_bytes()).unwrap()).unwrap();
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut config = match client {
+        None => config.with_no_client_auth(),
+        Some(signed) => {
+            let key = PrivateKeyDer::from_pem_slice(signed.key.as_bytes()).unwrap();
+            config.with_client_auth_cert(vec![signed.der().unwrap()], key).unwrap()
+        }
+    };
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let stream = TcpStream::connect(running.address).await.unwrap();
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap()
@@ -78,9 +89,7 @@ fn get(path: &str) -> http::Request<Vec<u8>> {
 async fn a_kubeconfig_brings_its_user_to_the_service() {
     let running = start(|_| {}).await;
 
-    let answer: serde_json::Value = client(&running.kubeconfig).await.request(get("/who")).await.unwrap();
-
-    assert_eq!(answer["peer"], "alice [\"system:masters\"]");
+    assert_eq!(whoami(&running.kubeconfig).await, "alice");
     assert!(running.url.starts_with("https://127.0.0.1:"));
     running.stop.cancel();
     running.tasks.wait().await;
@@ -90,19 +99,19 @@ async fn a_kubeconfig_brings_its_user_to_the_service() {
 async fn both_versions_of_http_are_spoken_and_a_certificate_is_optional() {
     let running = start(|_| {}).await;
 
-    let mut one = connect(&running, "http/1.1").await;
-    one.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut one = connect(&running, "http/1.1", None).await;
+    one.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut text = String::new();
     one.read_to_string(&mut text).await.unwrap();
-    assert!(text.contains(r#"{"peer":"","version":"HTTP/1.1"}"#), "{text}");
+    assert!(text.ends_with("\r\n\r\nok"), "{text}");
 
-    let two = connect(&running, "h2").await;
+    let two = connect(&running, "h2", None).await;
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(Spawner(running.tasks.clone()), TokioIo::new(two)).await.unwrap();
     running.tasks.spawn(async move { connection.await.unwrap() });
-    let request = Request::get("https://localhost/").body(Full::<Bytes>::default()).unwrap();
+    let request = Request::get("https://localhost/livez").body(Full::<Bytes>::default()).unwrap();
     let body = sender.send_request(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
-    assert_eq!(body, r#"{"peer":"","version":"HTTP/2.0"}"#);
+    assert_eq!(body, "ok");
 }
 
 #[tokio::test]
@@ -112,7 +121,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     config.clusters = Kubeconfig::from_yaml(&ours.kubeconfig).unwrap().clusters;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
 
-    let answer = kube::Client::try_from(config).unwrap().request::<serde_json::Value>(get("/")).await;
+    let answer = kube::Client::try_from(config).unwrap().request::<serde_json::Value>(get("/version")).await;
 
     assert!(answer.is_err());
 }
@@ -131,9 +140,7 @@ async fn a_kubeconfig_outlives_a_restart_and_is_for_its_owner_only() {
     let second =
         start(|options| (options.data_dir, options.listen) = (Some(folder.path().to_owned()), first.address)).await;
     let kept = std::fs::read_to_string(&path).unwrap();
-    let answer: serde_json::Value = client(&kept).await.request(get("/")).await.unwrap();
-
-    assert_eq!(answer["peer"], "alice [\"system:masters\"]");
+    assert_eq!(whoami(&kept).await, "alice");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no drafts are left behind");
     second.stop.cancel();
@@ -143,20 +150,21 @@ async fn a_kubeconfig_outlives_a_restart_and_is_for_its_owner_only() {
 async fn a_stop_ends_watches_at_once() {
     let running = start(|options| options.stop_within = Duration::from_secs(30)).await;
     for protocol in ["http/1.1", "h2"] {
-        let stream = connect(&running, protocol).await;
+        let stream = connect(&running, protocol, Some(&running.client)).await;
         if protocol == "h2" {
             let (mut sender, connection) =
                 hyper::client::conn::http2::handshake(Spawner(running.tasks.clone()), TokioIo::new(stream))
                     .await
                     .unwrap();
             running.tasks.spawn(async move { drop(connection.await) });
-            let request = Request::get("https://localhost/watch").body(Full::<Bytes>::default()).unwrap();
+            let request = Request::get(format!("https://localhost{WATCH}")).body(Full::<Bytes>::default()).unwrap();
             let mut body = sender.send_request(request).await.unwrap().into_body();
-            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "{}\n");
-            running.tasks.spawn(async move { assert!(body.frame().await.is_none(), "it ends without an error") });
+            let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert!(first.starts_with(b"{\"type\":\"ADDED\""), "{first:?}");
+            running.tasks.spawn(async move { assert!(body.collect().await.is_ok(), "it ends without an error") });
         } else {
             let mut stream = stream;
-            stream.write_all(b"GET /watch HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            stream.write_all(format!("GET {WATCH} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
             let mut seen = vec![0; 4096];
             let length = stream.read(&mut seen).await.unwrap();
             assert!(length > 0);
@@ -184,12 +192,10 @@ async fn who_sends_nothing_is_cut_off_and_makes_room() {
     .await;
     // One never starts the handshake, one never ends its request head.
     let mut silent = TcpStream::connect(running.address).await.unwrap();
-    let mut slow = connect(&running, "http/1.1").await;
+    let mut slow = connect(&running, "http/1.1", None).await;
     slow.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
 
-    let answer: serde_json::Value = client(&running.kubeconfig).await.request(get("/")).await.unwrap();
-
-    assert_eq!(answer["peer"], "alice [\"system:masters\"]");
+    assert_eq!(whoami(&running.kubeconfig).await, "alice");
     assert_eq!(silent.read(&mut [0; 16]).await.unwrap(), 0);
     let mut rest = Vec::new();
     slow.read_to_end(&mut rest).await.ok();

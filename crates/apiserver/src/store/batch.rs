@@ -1,7 +1,6 @@
 //! Writes that become visible together: each is checked against the present and those before it in the batch.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,14 +17,7 @@ pub(super) struct Write {
     pub(super) value: Box<dyn FnOnce(u64) -> Change + Send>,
 }
 
-impl fmt::Debug for Write {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Write").field("key", &self.key).field("expect", &self.expect).finish_non_exhaustive()
-    }
-}
-
 /// Only one batch may be under way at a time.
-#[derive(Debug)]
 pub(super) struct Batch<'a> {
     view: &'a RwLock<View>,
     revision: u64,
@@ -35,7 +27,7 @@ pub(super) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn after(view: &'a RwLock<View>) -> Self {
-        Self { view, revision: view.read().revision(), latest: BTreeMap::new(), events: Vec::new() }
+        Self { view, revision: view.read().revision, latest: BTreeMap::new(), events: Vec::new() }
     }
 
     pub(super) fn add(&mut self, write: Write) -> Result<Arc<Entry>, Refused> {

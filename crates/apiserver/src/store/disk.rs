@@ -43,18 +43,6 @@ pub enum Error {
     Start { cause: io::Error },
 }
 
-impl Error {
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::InUse { .. } => "StoreInUse",
-            Self::Damaged { .. } => "StoreDamaged",
-            Self::Newer { .. } => "StoreNewer",
-            Self::Open { .. } => "StoreOpenFailed",
-            Self::Start { .. } => "StoreStartFailed",
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Disk {
     database: Database,

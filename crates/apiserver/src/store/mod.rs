@@ -63,7 +63,7 @@ enum Backend {
 impl Store {
     /// An empty store that lives as long as its handles.
     pub fn memory(options: Options) -> Self {
-        let view = Arc::new(RwLock::new(View::new(FIRST_REVISION, options)));
+        let view = Arc::new(RwLock::new(View::new(FIRST_REVISION, Vec::new(), options)));
         Self { shared: Arc::new(Shared { view, backend: Backend::Memory(Mutex::new(())) }) }
     }
 
@@ -76,16 +76,14 @@ impl Store {
     }
 
     fn on(disk: disk::Disk, loaded: disk::Loaded, options: Options) -> Result<Self, Error> {
-        let mut view = View::new(loaded.revision, options);
-        loaded.entries.into_iter().for_each(|entry| view.load(entry));
-        let view = Arc::new(RwLock::new(view));
+        let view = Arc::new(RwLock::new(View::new(loaded.revision, loaded.entries, options)));
         let writer = Writer::start(disk, Arc::clone(&view))?;
         Ok(Self { shared: Arc::new(Shared { view, backend: Backend::Disk(writer) }) })
     }
 
     /// The revision of the newest write.
     pub fn revision(&self) -> u64 {
-        self.shared.view.read().revision()
+        self.shared.view.read().revision
     }
 
     /// The oldest revision from which `resource` can still be watched, and at which it can be listed.
@@ -100,7 +98,7 @@ impl Store {
     /// All objects of a resource, or of one namespace of it, ordered by namespace and name.
     pub fn list(&self, resource: &Resource, namespace: Option<&str>) -> Snapshot {
         let view = self.shared.view.read();
-        Snapshot { revision: view.revision(), entries: view.list(resource, namespace) }
+        Snapshot { revision: view.revision, entries: view.list(resource, namespace) }
     }
 
     /// What [`Store::list`] said at `revision`.

@@ -1,6 +1,5 @@
 //! What the store holds and says: keys, entries, events, refusals.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,23 +118,8 @@ impl Resource {
         &self.0
     }
 
-    /// Empty for the core group.
-    pub fn group(&self) -> &str {
-        self.0.rsplit_once('/').map_or("", |(group, _)| group)
-    }
-
-    pub fn plural(&self) -> &str {
-        self.0.rsplit_once('/').map_or(&self.0, |(_, plural)| plural)
-    }
-
     pub(super) fn stored(text: &str) -> Self {
         Self(text.into())
-    }
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -157,6 +141,10 @@ impl Event {
     /// The object afterwards; none for a deletion.
     pub fn after(&self) -> Option<&Arc<Entry>> {
         (!self.deleted).then_some(&self.entry)
+    }
+
+    pub(super) fn is_in(&self, namespace: Option<&str>) -> bool {
+        namespace.is_none_or(|namespace| *self.key().namespace == *namespace)
     }
 
     /// Bytes that nothing but the history holds: what the write replaced, and a deleted object's last state.

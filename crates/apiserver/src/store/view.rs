@@ -10,11 +10,12 @@ use super::types::{Entry, Event, Expired, Key, Missing, Options, Resource};
 
 #[derive(Debug)]
 pub(super) struct View {
-    revision: u64,
+    pub(super) revision: u64,
     /// Revision with which this process started: nothing is known of what was before.
     base: u64,
-    ids: BTreeMap<Resource, usize>,
-    tables: Vec<Table>,
+    /// Ordered by resource, namespace and name.
+    objects: BTreeMap<Key, Arc<Entry>>,
+    logs: BTreeMap<Resource, Log>,
     /// Every event of the window, in order of revision: what to evict next.
     window: VecDeque<Slot>,
     /// Sum of the window's weights, in bytes.
@@ -22,13 +23,10 @@ pub(super) struct View {
     options: Options,
 }
 
-/// A resource: its objects and its part of the window.
+/// A resource's part of the window.
 #[derive(Debug)]
-pub(super) struct Table {
-    /// By namespace, then name; no namespace is kept empty.
-    objects: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Entry>>>,
-    /// Events with their revisions, which are searched for: so the search stays within this memory.
-    log: VecDeque<(u64, Arc<Event>)>,
+pub(super) struct Log {
+    events: VecDeque<Arc<Event>>,
     /// Revision of the last event that left the log.
     pub(super) oldest: u64,
     /// Wakes watchers.
@@ -37,42 +35,37 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct Slot {
-    table: usize,
+    resource: Resource,
     weight: usize,
     at: Instant,
 }
 
 impl View {
-    pub(super) fn new(revision: u64, options: Options) -> Self {
+    pub(super) fn new(revision: u64, entries: Vec<Arc<Entry>>, options: Options) -> Self {
         Self {
             revision,
             base: revision,
-            ids: BTreeMap::new(),
-            tables: Vec::new(),
+            objects: entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect(),
+            logs: BTreeMap::new(),
             window: VecDeque::new(),
             weight: 0,
             options,
         }
     }
 
-    pub(super) fn revision(&self) -> u64 {
-        self.revision
-    }
-
     pub(super) fn oldest(&self, resource: &Resource) -> u64 {
-        self.find(resource).map_or(self.base, |table| table.oldest)
+        self.logs.get(resource).map_or(self.base, |log| log.oldest)
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
-        self.find(&key.resource)?.objects.get(&key.namespace)?.get(&key.name).cloned()
+        self.objects.get(key).cloned()
     }
 
     pub(super) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Arc<Entry>> {
-        let Some(table) = self.find(resource) else { return Vec::new() };
-        match namespace {
-            Some(namespace) => table.objects.get(namespace).into_iter().flat_map(BTreeMap::values).cloned().collect(),
-            None => table.objects.values().flat_map(BTreeMap::values).cloned().collect(),
-        }
+        let wanted =
+            |key: &Key| key.resource == *resource && namespace.is_none_or(|namespace| *key.namespace == *namespace);
+        let start = Key::new(resource, namespace.unwrap_or_default(), "");
+        self.objects.range(start..).take_while(|(key, _)| wanted(key)).map(|(_, entry)| Arc::clone(entry)).collect()
     }
 
     /// The events after `revision`, in order.
@@ -89,45 +82,36 @@ impl View {
         if revision < oldest {
             return Err(Expired { requested: revision, oldest }.into());
         }
-        let Some(table) = self.find(resource) else { return Ok(Vec::new()) };
-        Ok(table.after(revision).filter(|event| event.is_in(namespace)).cloned().collect())
+        let events = self.logs.get(resource).into_iter().flat_map(|log| log.after(revision));
+        Ok(events.filter(|event| event.is_in(namespace)).cloned().collect())
     }
 
-    /// The number by which [`View::table`] finds a resource.
-    pub(super) fn id(&mut self, resource: &Resource) -> usize {
-        if let Some(id) = self.ids.get(resource) {
-            return *id;
-        }
-        let id = self.tables.len();
-        self.tables.push(Table::new(self.base));
-        self.ids.insert(resource.clone(), id);
-        id
+    /// The log of a resource, made when it is the first time that anybody asks.
+    pub(super) fn log(&mut self, resource: &Resource) -> &mut Log {
+        let base = self.base;
+        let new = || Log { events: VecDeque::new(), oldest: base, moved: Arc::new(Notify::new()) };
+        self.logs.entry(resource.clone()).or_insert_with(new)
     }
 
-    pub(super) fn table(&self, id: usize) -> &Table {
-        &self.tables[id]
-    }
-
-    /// Takes over an object from the disk.
-    pub(super) fn load(&mut self, entry: Arc<Entry>) {
-        let id = self.id(&entry.key.resource);
-        self.tables[id].set(entry);
+    /// The log of a resource that is watched.
+    pub(super) fn watched(&self, resource: &Resource) -> &Log {
+        self.logs.get(resource).expect("a watch makes the log, and logs stay")
     }
 
     /// Makes a write visible; returns whom to wake.
     pub(super) fn apply(&mut self, event: Arc<Event>, now: Instant) -> Arc<Notify> {
-        let id = self.id(&event.key().resource);
-        let weight = event.weight();
-        let table = &mut self.tables[id];
         match event.after() {
-            Some(entry) => table.set(Arc::clone(entry)),
-            None => table.remove(event.key()),
+            Some(entry) => drop(self.objects.insert(entry.key.clone(), Arc::clone(entry))),
+            None => drop(self.objects.remove(event.key())),
         }
+        let (resource, weight) = (event.key().resource.clone(), event.weight());
         self.revision = event.revision();
         self.weight += weight;
-        self.window.push_back(Slot { table: id, weight, at: now });
-        table.log.push_back((event.revision(), event));
-        Arc::clone(&table.moved)
+        let log = self.log(&resource);
+        log.events.push_back(event);
+        let moved = Arc::clone(&log.moved);
+        self.window.push_back(Slot { resource, weight, at: now });
+        moved
     }
 
     /// Lets go of the history that is out of bounds.
@@ -135,7 +119,7 @@ impl View {
         while self.window.len() > 1 && self.window.front().is_some_and(|slot| self.is_out_of_bounds(slot, now)) {
             let Some(slot) = self.window.pop_front() else { return };
             self.weight -= slot.weight;
-            self.tables[slot.table].forget_first();
+            self.log(&slot.resource).forget_first();
         }
     }
 
@@ -144,58 +128,28 @@ impl View {
             || self.weight > self.options.window_bytes
             || now.saturating_duration_since(slot.at) > self.options.window_age
     }
-
-    fn find(&self, resource: &Resource) -> Option<&Table> {
-        self.ids.get(resource).map(|id| &self.tables[*id])
-    }
 }
 
-impl Table {
-    fn new(base: u64) -> Self {
-        Self { objects: BTreeMap::new(), log: VecDeque::new(), oldest: base, moved: Arc::new(Notify::new()) }
-    }
-
+impl Log {
     /// The events after `revision`, in order.
     pub(super) fn after(&self, revision: u64) -> impl Iterator<Item = &Arc<Event>> {
-        let start = self.log.partition_point(|(at, _)| *at <= revision);
-        self.log.range(start..).map(|(_, event)| event)
-    }
-
-    fn set(&mut self, entry: Arc<Entry>) {
-        let names = self.objects.entry(Arc::clone(&entry.key.namespace)).or_default();
-        names.insert(Arc::clone(&entry.key.name), entry);
-    }
-
-    fn remove(&mut self, key: &Key) {
-        let Some(names) = self.objects.get_mut(&key.namespace) else { return };
-        names.remove(&key.name);
-        if names.is_empty() {
-            self.objects.remove(&key.namespace);
-        }
+        let start = self.events.partition_point(|event| event.revision() <= revision);
+        self.events.range(start..)
     }
 
     fn forget_first(&mut self) {
-        if let Some((revision, _)) = self.log.pop_front() {
-            self.oldest = revision;
+        if let Some(event) = self.events.pop_front() {
+            self.oldest = event.revision();
         }
         // A burst leaves no empty log of its size behind.
-        if self.log.capacity() > 64 && self.log.len() * 4 < self.log.capacity() {
-            self.log.shrink_to(self.log.len() * 2);
+        if self.events.capacity() > 64 && self.events.len() * 4 < self.events.capacity() {
+            self.events.shrink_to(self.events.len() * 2);
         }
-    }
-}
-
-impl Event {
-    pub(super) fn is_in(&self, namespace: Option<&str>) -> bool {
-        namespace.is_none_or(|namespace| *self.key().namespace == *namespace)
     }
 }
 
 /// What existed before the events `since`, given what exists after them; both of one resource.
 pub(super) fn undo(present: Vec<Arc<Entry>>, since: &[Arc<Event>]) -> Vec<Arc<Entry>> {
-    if since.is_empty() {
-        return present;
-    }
     let mut past: BTreeMap<Key, Option<Arc<Entry>>> = BTreeMap::new();
     for event in since {
         past.entry(event.key().clone()).or_insert_with(|| event.before.clone());

@@ -8,13 +8,13 @@ use parking_lot::RwLock;
 use tokio::sync::Notify;
 
 use super::types::{Event, Expired, Resource};
-use super::view::{Table, View};
+use super::view::{Log, View};
 
 /// The changes of a resource, or of one namespace of it, in order.
 #[derive(Debug)]
 pub struct Watch {
     view: Arc<RwLock<View>>,
-    table: usize,
+    resource: Resource,
     moved: Arc<Notify>,
     namespace: Option<Box<str>>,
     /// Every event up to this revision has been looked at, or was not asked for.
@@ -29,16 +29,15 @@ impl Watch {
         from: u64,
     ) -> Result<Self, Expired> {
         let mut view = shared.write();
-        let id = view.id(resource);
-        let table = view.table(id);
+        let log = view.log(resource);
         let watch = Self {
             view: Arc::clone(shared),
-            table: id,
-            moved: Arc::clone(&table.moved),
+            resource: resource.clone(),
+            moved: Arc::clone(&log.moved),
             namespace: namespace.map(Into::into),
             seen: from,
         };
-        watch.check(table)?;
+        watch.check(log)?;
         Ok(watch)
     }
 
@@ -58,15 +57,15 @@ impl Watch {
     /// The next change, if it is there already.
     pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, Expired> {
         let view = self.view.read();
-        let table = view.table(self.table);
-        self.check(table)?;
-        for event in table.after(self.seen) {
+        let log = view.watched(&self.resource);
+        self.check(log)?;
+        for event in log.after(self.seen) {
             self.seen = event.revision();
             if event.is_in(self.namespace.as_deref()) {
                 return Ok(Some(Arc::clone(event)));
             }
         }
-        self.seen = self.seen.max(view.revision());
+        self.seen = self.seen.max(view.revision);
         Ok(None)
     }
 
@@ -75,17 +74,17 @@ impl Watch {
     /// It moves with the writes to other resources too.
     pub fn position(&self) -> u64 {
         let view = self.view.read();
-        let table = view.table(self.table);
-        if self.check(table).is_err() {
+        let log = view.watched(&self.resource);
+        if self.check(log).is_err() {
             return self.seen;
         }
-        let reached = table.after(self.seen).next().map_or(view.revision(), |unread| unread.revision() - 1);
+        let reached = log.after(self.seen).next().map_or(view.revision, |unread| unread.revision() - 1);
         self.seen.max(reached)
     }
 
-    fn check(&self, table: &Table) -> Result<(), Expired> {
-        if self.seen < table.oldest {
-            return Err(Expired { requested: self.seen, oldest: table.oldest });
+    fn check(&self, log: &Log) -> Result<(), Expired> {
+        if self.seen < log.oldest {
+            return Err(Expired { requested: self.seen, oldest: log.oldest });
         }
         Ok(())
     }

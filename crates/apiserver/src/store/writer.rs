@@ -26,7 +26,6 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
 struct Job {
     write: Write,
     answer: oneshot::Sender<Answer>,

@@ -1,9 +1,12 @@
 //! A kube client in process.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use portolan_apiserver::ApiServer;
+use portolan_apiserver::running::{self, Running};
+use portolan_apiserver::{ApiServer, Clock};
 use portolan_testkit::ticket::{Ticket, TicketSpec};
 use serde_json::json;
 
@@ -45,5 +48,51 @@ async fn objects_and_custom_objects_live_and_go() -> anyhow::Result<()> {
     let bad =
         tickets.create(&PostParams::default(), &Ticket::new("u", TicketSpec { text: String::new(), desk: None })).await;
     assert!(bad.unwrap_err().to_string().contains("say what the ticket is for"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_paused_clock_is_the_time_of_every_object() -> anyhow::Result<()> {
+    let clock = Clock::paused("2030-01-02T03:04:05Z".parse()?);
+    let server = ApiServer::memory_with(clock.clone()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+    let mut times = Vec::new();
+    for (name, pause) in [("a", 0), ("b", 0), ("c", 90)] {
+        clock.advance(Duration::from_secs(pause));
+        let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": name }, "data": { "k": "v" } }))?;
+        let made = maps.create(&PostParams::default(), &map).await?;
+        let (created, books) = (made.metadata.creation_timestamp, made.metadata.managed_fields);
+        assert_eq!(created, books.unwrap()[0].time, "who wrote it, wrote it then");
+        times.push(created.unwrap().0.to_string());
+    }
+    assert_eq!(times, ["2030-01-02T03:04:05Z", "2030-01-02T03:04:05Z", "2030-01-02T03:05:35Z"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn simulated_nodes_are_ready_and_survive_a_restart() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = running::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: Some(folder.path().join("data")),
+        kubeconfig: folder.path().join("kubeconfig"),
+        nodes: 2,
+    };
+    let mut uids = Vec::new();
+    for _ in 0..2 {
+        let running = Running::start(options.clone()).await?;
+        let nodes: Api<Node> = Api::all(running.client());
+        let list = nodes.list(&ListParams::default().labels("portolan.dev/simulated=true")).await?;
+        for node in &list {
+            let status = node.status.clone().unwrap();
+            assert_eq!(status.conditions.unwrap()[0].status, "True");
+            assert_eq!(status.addresses.unwrap().len(), 2);
+        }
+        uids.push(list.iter().filter_map(ResourceExt::uid).collect::<Vec<_>>());
+        // Whoever has a client holds the folder.
+        drop(nodes);
+        running.stop().await;
+    }
+    assert_eq!((uids[0].len(), &uids[0]), (2, &uids[1]));
     Ok(())
 }

@@ -1,36 +1,35 @@
-//! Server-side apply and the bookkeeping of who owns which field (`metadata.managedFields`), after
-//! structured-merge-diff.
+//! Server-side apply: an applied configuration is merged into the object, what it no longer names goes, and who
+//! changes what another owns gets a conflict. After structured-merge-diff.
 //!
 //! ```text
-//! element   the steps of a path
-//! fields    sets of paths, and their JSON (FieldsV1)
-//! typed     an object under its schema: checks, its set of fields, items of lists
-//! compare   two objects: what was added, modified, removed
-//! combine   an object under another: merge; an object less some fields: remove
-//! entries   managedFields, read and written: who owns what
-//! managed   the bookkeeping of creates, updates and patches
-//! merge     an applied configuration: merge, prune, conflicts
-//! rules     what differs by kind: fields that a request cannot set, the empty object
+//! fields   sets of paths, and their JSON (FieldsV1)
+//! typed    objects under their schema: field sets, comparison, merge, removal
+//! books    managedFields: who owns what, and the bookkeeping of creates, updates and patches
+//! rules    what differs by kind: fields that a request cannot set, the empty object
 //! ```
 
-mod combine;
-mod compare;
-mod element;
-mod entries;
+mod books;
 mod fields;
-mod managed;
-mod merge;
 mod rules;
 mod typed;
 
-pub use self::element::Element;
-pub use self::fields::Set;
-pub use self::managed::{fits, keep_times, manager_name, scaled, updated};
-pub use self::merge::{apply, decode};
+pub use self::books::{keep_times, manager_name, scaled, updated};
 
+use http::StatusCode;
 use jiff::Timestamp;
+use serde_json::{Value, json};
 
+use self::books::{Held, Managed, Owner, load, record, store, take};
+use self::fields::{Path, Set, Step, shown};
+use self::typed::{compare, faults, field_set, merge, remove};
+use super::node::Node;
+use super::{settle_nulls, whole};
 use crate::kinds::Kind;
+use crate::status::{Cause, Failure};
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The annotations of an object may have so many bytes together.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
 
 /// A write, as far as the bookkeeping needs to know it.
 #[derive(Debug, Clone, Copy)]
@@ -41,4 +40,274 @@ pub struct Write<'a> {
     /// `status`, `scale`; empty for the object itself.
     pub subresource: &'a str,
     pub now: Timestamp,
+}
+
+/// A change to a field that another owns.
+struct Conflict {
+    owner: Owner,
+    version: String,
+    path: Path,
+}
+
+/// Reads an apply document: YAML or JSON.
+pub fn decode(bytes: &[u8]) -> Result<Value, Failure> {
+    let refuse = |why: String| Failure::bad_request(format!("error decoding YAML: {why}"));
+    let text = std::str::from_utf8(bytes).map_err(|why| refuse(why.to_string()))?;
+    if text.trim().is_empty() {
+        return Ok(json!({}));
+    }
+    let value = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(_) => serde_saphyr::from_str(text).map_err(|why| refuse(why.to_string()))?,
+    };
+    match whole(value) {
+        value @ Value::Object(_) => Ok(value),
+        Value::Null => Ok(json!({})),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(refuse("an applied configuration is an object".to_owned()))
+        }
+    }
+}
+
+/// Applies a configuration to an object, or makes the object when there is none. The result has its `managedFields`;
+/// defaults, validation and the checks of name, namespace, uid and resource version are the caller's.
+pub fn apply(write: &Write<'_>, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Failure> {
+    let node = Node::of(write.kind);
+    let managed = load(live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]))
+        .ok_or_else(|| Failure::unclassified("the managedFields of the object cannot be read"))?;
+    if config["apiVersion"] != write.kind.api_version() || config["kind"] != write.kind.kind {
+        let (version, kind) = (&config["apiVersion"], &config["kind"]);
+        return Err(Failure::bad_request(format!("invalid object type: apiVersion {version}, kind {kind}")));
+    }
+    check(node, config)?;
+    let live = live.map_or_else(|| rules::empty_object(write.kind), bare);
+    let managed = if managed.is_empty() {
+        record(write, &rules::empty_object(write.kind), &live, managed, "before-first-apply")
+    } else {
+        managed
+    };
+    let mut result = attempt(write, &live, config, managed.clone(), force);
+    if let (Err(conflicts), "kubectl") = (&mut result, write.manager)
+        && let Some(allowed) = last_applied(write, &live)
+    {
+        conflicts.retain(|conflict| !allowed.contains(&conflict.path));
+        if conflicts.is_empty() {
+            result = attempt(write, &live, config, managed, true);
+        }
+    }
+    let (mut object, managed) = result.map_err(|conflicts| refusal(&conflicts))?;
+    if write.manager == "kubectl" {
+        renew_last_applied(&mut object, config);
+    }
+    settle_nulls(write.kind, &mut object);
+    store(&mut object, &managed);
+    Ok(object)
+}
+
+fn attempt(
+    write: &Write<'_>,
+    live: &Value,
+    config: &Value,
+    mut managed: Managed,
+    force: bool,
+) -> Result<(Value, Managed), Vec<Conflict>> {
+    let node = Node::of(write.kind);
+    let reset = rules::reset_fields(write.kind, write.subresource);
+    let owner = write.owner(true);
+    let merged = merge(node, Some(live), Some(config)).unwrap_or_else(|| json!({}));
+
+    // the manager owns what it applies, and what it applied last and no longer does may go
+    let last = managed.remove(&owner).unwrap_or_default();
+    let fields = field_set(node, config).without(&reset);
+    managed.insert(owner.clone(), Held { fields, version: write.kind.api_version(), time: last.time });
+    let object = if last.fields.is_empty() { merged } else { prune(node, &merged, &managed, &last.fields) };
+
+    // others keep what did not change; a change of theirs is a conflict
+    let changes = compare(node, live, &object).without(&reset);
+    if !force {
+        let others = managed.iter().filter(|(other, _)| **other != owner);
+        let conflicts = others.flat_map(|(other, held)| {
+            let paths = held.fields.intersection(&changes.set).paths().into_iter();
+            paths.map(|path| Conflict { owner: other.clone(), version: held.version.clone(), path })
+        });
+        let conflicts: Vec<Conflict> = conflicts.collect();
+        if !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+    }
+    take(&mut managed, &changes, Some(&owner));
+    if let Some(held) = managed.get_mut(&owner) {
+        held.fields = held.fields.difference(&rules::UNOWNED);
+        if *live != object {
+            held.time = Some(write.time());
+        }
+        if held.fields.is_empty() {
+            managed.remove(&owner);
+        }
+    }
+    Ok((object, managed))
+}
+
+/// The configuration must fit the schema, have no twins in lists and bring no books of its own.
+fn check(node: Node<'_>, config: &Value) -> Result<(), Failure> {
+    if config["metadata"].get("managedFields").is_some_and(Value::is_array) {
+        return Err(Failure::bad_request("metadata.managedFields must be nil"));
+    }
+    let faults = faults(node, config, false);
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::unclassified(format!("the applied configuration does not fit the schema: {}", faults.join(", "))))
+}
+
+/// Takes out what the manager applied last, does not apply any more, and nobody else owns.
+fn prune(node: Node<'_>, merged: &Value, managed: &Managed, last: &Set) -> Value {
+    let named = |set: &Set| {
+        set.with_members(Some(node), &|at: Option<Node<'_>>, step: &Step| match (at, step.name()) {
+            (Some(at), Some(key)) => (at.named(key).is_some(), at.member(key)),
+            (Some(at), None) if step.is_key() => (false, Some(at.item())),
+            _ => (false, None),
+        })
+    };
+    let last = named(last);
+    let all = named(&field_set(node, merged));
+    let owned = managed.values().fold(Set::default(), |owned, held| owned.union(&held.fields));
+    let pruned = remove(node, merged, &last);
+    let kept = named(&field_set(node, &pruned)).union(&named(&owned));
+    let pruned = remove(node, merged, &all.difference(&kept));
+    let kept = named(&field_set(node, &pruned));
+    remove(node, merged, &all.difference(&kept).intersection(&last))
+}
+
+/// An object without its books: they are no part of what is owned.
+fn bare(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("managedFields");
+    }
+    object
+}
+
+fn refusal(conflicts: &[Conflict]) -> Failure {
+    let causes: Vec<Cause> = conflicts.iter().map(Conflict::cause).collect();
+    let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.message, cause.field)).collect();
+    let plural = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
+    let message = format!("Apply failed with {} {plural}: {}", conflicts.len(), lines.join("\n"));
+    let mut failure = Failure::new(StatusCode::CONFLICT, "Conflict", message);
+    failure.details.insert("causes".to_owned(), causes.iter().map(Cause::to_json).collect());
+    failure
+}
+
+impl Conflict {
+    /// `conflict with "kubectl" with subresource "status" using v1`.
+    fn cause(&self) -> Cause {
+        let Owner { manager, applies, subresource, .. } = &self.owner;
+        let mut message = format!("conflict with {manager:?}");
+        if !subresource.is_empty() {
+            message = format!("{message} with subresource {subresource:?}");
+        }
+        if !applies {
+            message = format!("{message} using {}", self.version);
+        }
+        Cause { reason: "FieldManagerConflict", message, field: shown(&self.path) }
+    }
+}
+
+/// The fields that `kubectl apply` of old set and that are still as it set them: `kubectl apply --server-side` may
+/// take them over.
+fn last_applied(write: &Write<'_>, live: &Value) -> Option<Set> {
+    let node = Node::of(write.kind);
+    let last: Value = serde_json::from_str(live["metadata"]["annotations"].get(LAST_APPLIED)?.as_str()?).ok()?;
+    if last["apiVersion"] != write.kind.api_version() || !faults(node, &last, false).is_empty() {
+        return None;
+    }
+    let changes = compare(node, &last, live);
+    Some(field_set(node, &last).difference(&changes.set).difference(&changes.removed))
+}
+
+/// Keeps the annotation of the old `kubectl apply` up to date, if it is there.
+fn renew_last_applied(object: &mut Value, config: &Value) {
+    let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
+    if annotations.get(LAST_APPLIED).and_then(Value::as_str).is_none_or(str::is_empty) {
+        return;
+    }
+    let mut config = config.clone();
+    if let Some(applied) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        applied.remove(LAST_APPLIED);
+    }
+    annotations.insert(LAST_APPLIED.to_owned(), format!("{config}\n").into());
+    let size: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > MAX_ANNOTATIONS {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+
+    use super::super::recorded::kind;
+    use super::*;
+
+    /// Widgets with some of everything.
+    fn widgets() -> impl Strategy<Value = Value> {
+        let tags = Just(["a", "b", "c", "d"])
+            .prop_shuffle()
+            .prop_flat_map(|tags| (0..4_usize).prop_map(move |count| json!(tags[..count])));
+        let ports = Just([1, 2, 3, 4]).prop_shuffle().prop_flat_map(|ports| {
+            (0..4_usize, prop::option::of("[a-b]")).prop_map(move |(count, name)| {
+                let ports = ports[..count].iter().map(|port| json!({ "port": port, "opts": { "k": name } }));
+                Value::from(ports.collect::<Vec<_>>())
+            })
+        });
+        let scalar = prop_oneof![Just(Value::Null), (0..3_i64).prop_map(Value::from), "[a-b]".prop_map(Value::from)];
+        let free = scalar.prop_recursive(3, 12, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map("[a-c]", inner, 0..3)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        });
+        let map = || prop::collection::btree_map("[a-c]", "[x-y]", 0..3).prop_map(|map| json!(map));
+        let sel = prop::collection::btree_map("[x-y]", "[x-y]", 0..3).prop_map(|map| json!(map));
+        let field = prop_oneof![
+            tags.prop_map(|value| ("tags", value)),
+            ports.prop_map(|value| ("ports", value)),
+            map().prop_map(|value| ("limits", value)),
+            sel.prop_map(|value| ("sel", value)),
+            map().prop_map(|value| ("deep", json!({ "k": { "a": value["a"] } }))),
+            free.prop_map(|value| ("free", json!({ "f": value }))),
+            "[L-M]".prop_map(|value| ("size", json!(value))),
+        ];
+        prop::collection::vec(field, 0..5).prop_map(|fields| {
+            let spec: serde_json::Map<_, _> =
+                fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            json!({ "apiVersion": "c.portolan.dev/v1", "kind": "Widget", "metadata": { "name": "w" }, "spec": spec })
+        })
+    }
+
+    #[test]
+    fn every_apply_keeps_every_law() {
+        let kind = kind("Widget");
+        let by = |manager| Write { kind: &kind, manager, subresource: "", now: Timestamp::UNIX_EPOCH };
+        proptest!(|(first in widgets(), second in widgets(), third in widgets())| {
+            let mut live = first.clone();
+            updated(&by("maker"), None, &mut live);
+            let Ok(once) = apply(&by("one"), Some(&live), &second, true) else { return Ok(()) };
+            let again = apply(&by("one"), Some(&once), &second, false);
+            prop_assert_eq!(again.as_ref(), Ok(&once), "applying the same again changes nothing");
+            if let Ok(other) = apply(&by("two"), Some(&once), &third, true) {
+                let again = apply(&by("two"), Some(&other), &third, false);
+                prop_assert_eq!(again, Ok(other), "force leaves no conflict");
+            }
+        });
+    }
+
+    #[test]
+    fn an_apply_document_may_be_yaml() {
+        assert_eq!(decode(b"a: [1, x]\nb: {}").unwrap(), json!({ "a": [1, "x"], "b": {} }));
+        assert_eq!(decode(b" ").unwrap(), json!({}));
+        assert!(decode(b"{").is_err() && decode(&[0xff]).is_err() && decode(b"[]").is_err());
+    }
 }

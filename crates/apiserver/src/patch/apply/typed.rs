@@ -1,20 +1,26 @@
-//! An object under its schema: what is wrong with it, which fields it sets, how items of lists are named.
+//! Objects under their schema: what one sets, how two differ, one laid over another, one without some fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::super::go;
 use super::super::node::{Items, Node, Shape};
-use super::element::Element;
-use super::fields::Set;
+use super::fields::{Path, Set, Step, shown};
 use crate::schema::Type;
 
-/// The faults of a value, each with its path, such as `.spec.tags: expected list, got &{t}`.
-pub(super) fn faults(node: Node<'_>, value: &Value, twins_allowed: bool) -> Vec<String> {
-    let mut faults = Vec::new();
-    check(node, value, twins_allowed, &mut String::new(), &mut faults);
-    faults
+/// What became of the fields of an object.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Added or modified.
+    pub set: Set,
+    pub removed: Set,
+}
+
+impl Changes {
+    /// Without fields, and all below them.
+    pub(super) fn without(&self, fields: &Set) -> Self {
+        Self { set: self.set.without(fields), removed: self.removed.without(fields) }
+    }
 }
 
 /// The set of fields that a value sets.
@@ -24,62 +30,7 @@ pub(super) fn field_set(node: Node<'_>, value: &Value) -> Set {
     set
 }
 
-/// How an item of a list is named in paths.
-pub(super) fn element(list: Node<'_>, items: &Items<'_>, item: &Value) -> Result<Element, String> {
-    match items {
-        Items::Atomic => Err("invalid indexing of non-associative list".to_owned()),
-        Items::Set => match item {
-            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
-            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
-            Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Element::Value(item.clone())),
-        },
-        Items::Keyed(keys) => {
-            let fields = match item {
-                Value::Object(fields) => fields,
-                Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
-                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                    return Err("associative list with keys may not have non-map elements".to_owned());
-                }
-            };
-            let defaults = list.item();
-            let mut found: Vec<(String, Value)> = Vec::with_capacity(keys.len());
-            for key in keys.iter() {
-                let value = match fields.get(key) {
-                    Some(value) => Some(value.clone()),
-                    None => defaults.key_default(key),
-                };
-                found.extend(value.map(|value| (key.clone(), value)));
-            }
-            if found.is_empty() {
-                let names: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
-                return Err(format!(
-                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
-                    names.join(" ")
-                ));
-            }
-            found.sort_by(|a, b| a.0.cmp(&b.0));
-            Ok(Element::Key(found))
-        }
-    }
-}
-
-/// The items of a list by name; a name may have several. Items without a name are left out.
-pub(super) fn by_element<'v>(
-    list: Node<'_>,
-    items: &Items<'_>,
-    values: Option<&'v Vec<Value>>,
-) -> BTreeMap<Element, Vec<&'v Value>> {
-    let mut named: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
-    for value in values.into_iter().flatten() {
-        if let Ok(element) = element(list, items, value) {
-            named.entry(element).or_default().push(value);
-        }
-    }
-    named
-}
-
-fn collect(node: Node<'_>, value: &Value, path: &mut Vec<Element>, set: &mut Set) {
+fn collect(node: Node<'_>, value: &Value, path: &mut Path, set: &mut Set) {
     match (node.shape(Some(value)), value) {
         (Shape::Scalar, _) => set.insert(path),
         (Shape::Map, _) if node.schema.atomic_map => set.insert(path),
@@ -87,19 +38,18 @@ fn collect(node: Node<'_>, value: &Value, path: &mut Vec<Element>, set: &mut Set
         (Shape::Map, Value::Object(fields)) => {
             for (key, value) in fields {
                 let Some(member) = node.member(key) else { continue };
-                path.push(Element::Field(key.clone()));
+                path.push(Step::field(key));
                 collect(member, value, path, set);
-                let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
                 if empty || node.named(key).is_none() {
                     set.insert(path);
                 }
                 path.pop();
             }
         }
-        (Shape::List, Value::Array(list)) => {
-            let items = node.items();
-            for (element, twins) in by_element(node, &items, Some(list)) {
-                path.push(element);
+        (Shape::List, Value::Array(_)) => {
+            for (step, twins) in by_step(node, Some(value)) {
+                path.push(step);
                 if let [only] = twins.as_slice() {
                     collect(node.item(), only, path, set);
                 }
@@ -111,69 +61,255 @@ fn collect(node: Node<'_>, value: &Value, path: &mut Vec<Element>, set: &mut Set
     }
 }
 
-fn check(node: Node<'_>, value: &Value, twins_allowed: bool, path: &mut String, faults: &mut Vec<String>) {
-    let length = path.len();
+/// The faults of a value, each with its path; lists may have several items of one name if `twins_allowed`.
+pub(super) fn faults(node: Node<'_>, value: &Value, twins_allowed: bool) -> Vec<String> {
+    let mut faults = Vec::new();
+    check(node, value, twins_allowed, &mut Vec::new(), &mut faults);
+    faults
+}
+
+fn check(node: Node<'_>, value: &Value, twins_allowed: bool, path: &mut Path, faults: &mut Vec<String>) {
+    let mut told = |path: &[Step], fault: &str| faults.push(format!("{}: {fault}", shown(path)));
     match (node.shape(Some(value)), value) {
         (_, Value::Null) => {}
-        (Shape::Scalar, _) => faults.extend(scalar_fault(node, value).map(|fault| told(path, &fault))),
+        (Shape::Scalar, _) => {
+            let fits = match node.schema.type_ {
+                Some(Type::Integer | Type::Number) => value.is_number(),
+                Some(Type::Boolean) => value.is_boolean(),
+                Some(Type::String) if node.plain_text() => value.is_string(),
+                _ => !value.is_object() && !value.is_array(),
+            };
+            if !fits {
+                told(path, "has the wrong type");
+            }
+        }
         (Shape::Map, Value::Object(fields)) => {
             for (key, value) in fields {
-                path.push('.');
-                path.push_str(key);
+                path.push(Step::field(key));
                 match node.member(key) {
                     Some(member) => check(member, value, twins_allowed, path, faults),
-                    None => faults.push(told(path, "field not declared in schema")),
+                    None => faults.push(format!("{}: field not declared in schema", shown(path))),
                 }
-                let declared = node.member(key).is_some();
-                path.truncate(length);
-                if !declared {
-                    return;
-                }
+                path.pop();
             }
         }
         (Shape::List, Value::Array(list)) => {
-            let items = node.items();
-            let mut seen: Vec<Element> = Vec::new();
+            let mut seen = BTreeSet::new();
             for (at, item) in list.iter().enumerate() {
-                let name = match &items {
-                    Items::Atomic => Element::Index(i64::try_from(at).unwrap_or(i64::MAX)),
-                    Items::Set | Items::Keyed(_) => match element(node, &items, item) {
-                        Ok(name) => name,
-                        Err(why) => return faults.push(told(path, &format!("element {at}: {why}"))),
-                    },
+                let name = if node.items() == Items::Atomic { Some(Step::index(at)) } else { step(node, item) };
+                let Some(name) = name else {
+                    return faults.push(format!("{}: item {at} cannot be told apart from others", shown(path)));
                 };
-                if items != Items::Atomic && !twins_allowed {
-                    match seen.binary_search(&name) {
-                        Ok(_) => faults.push(told(path, &format!("duplicate entries for key {name}"))),
-                        Err(place) => seen.insert(place, name.clone()),
-                    }
+                if !twins_allowed && !seen.insert(name.clone()) {
+                    faults.push(format!("{}: duplicate entries for key {name}", shown(path)));
                 }
-                path.push_str(&name.to_string());
+                path.push(name);
                 check(node.item(), item, twins_allowed, path, faults);
-                path.truncate(length);
+                path.pop();
             }
         }
-        (Shape::Map, _) => faults.push(told(path, &format!("expected map, got &{{{}}}", go::plain(value)))),
-        (Shape::List, _) => faults.push(told(path, &format!("expected list, got &{{{}}}", go::plain(value)))),
+        (Shape::Map, _) => told(path, "expected map"),
+        (Shape::List, _) => told(path, "expected list"),
     }
 }
 
-fn told(path: &str, fault: &str) -> String {
-    if path.is_empty() { fault.to_owned() } else { format!("{path}: {fault}") }
+/// How an item of a list is named in paths; none if it has no name.
+fn step(list: Node<'_>, item: &Value) -> Option<Step> {
+    match list.items() {
+        Items::Atomic => None,
+        Items::Set => (item.is_boolean() || item.is_number() || item.is_string()).then(|| Step::value(item)),
+        Items::Keyed(keys) => {
+            let fields = item.as_object()?;
+            let named = keys.iter().filter_map(|key| {
+                let value = fields.get(key).cloned().or_else(|| list.item().key_default(key))?;
+                Some((key.clone(), value))
+            });
+            let named: Map<String, Value> = named.collect();
+            (!named.is_empty()).then(|| Step::key(named))
+        }
+    }
 }
 
-fn scalar_fault(node: Node<'_>, value: &Value) -> Option<String> {
-    match node.schema.type_ {
-        Some(Type::Integer | Type::Number) if !value.is_number() => {
-            Some(format!("expected numeric (int or float), got {}", go::type_name(value)))
+/// The items of a list by name; a name may have several. Items without a name are left out.
+fn by_step<'v>(list: Node<'_>, value: Option<&'v Value>) -> BTreeMap<Step, Vec<&'v Value>> {
+    let mut named: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
+    for item in value.and_then(Value::as_array).into_iter().flatten() {
+        if let Some(step) = step(list, item) {
+            named.entry(step).or_default().push(item);
         }
-        Some(Type::String) if node.plain_text() && !value.is_string() => {
-            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go::source(value)))
+    }
+    named
+}
+
+/// The changes from one object to the other.
+pub(super) fn compare(node: Node<'_>, before: &Value, after: &Value) -> Changes {
+    let mut changes = Changes::default();
+    visit(node, Some(before), Some(after), &mut Vec::new(), &mut changes);
+    changes
+}
+
+fn visit(node: Node<'_>, before: Option<&Value>, after: Option<&Value>, path: &mut Path, changes: &mut Changes) {
+    if before == after {
+        return;
+    }
+    let (was, is) = (node.shape(before), node.shape(after));
+    let shape = if after.is_none() { was } else { is };
+    let mut whole = visit_as(node, shape, before, after, path, changes);
+    if before.is_some() && after.is_some() && was != is {
+        whole |= visit_as(node, was, before, after, path, changes);
+    }
+    match (before, after) {
+        (_, None) => changes.removed.insert(path),
+        (None, Some(_)) => changes.set.insert(path),
+        (Some(_), Some(_)) if whole => changes.set.insert(path),
+        (Some(_), Some(_)) => {}
+    }
+}
+
+/// Compares in one shape; true if the value counts as a whole.
+fn visit_as(
+    node: Node<'_>,
+    shape: Shape,
+    before: Option<&Value>,
+    after: Option<&Value>,
+    path: &mut Path,
+    changes: &mut Changes,
+) -> bool {
+    if shape == Shape::Scalar || is_atomic(node, shape) || (is_empty(shape, before) && is_empty(shape, after)) {
+        return true;
+    }
+    if shape == Shape::Map {
+        let (old, new) = (before.and_then(Value::as_object), after.and_then(Value::as_object));
+        let keys: BTreeSet<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
+        for key in keys {
+            let Some(member) = node.member(key) else { continue };
+            path.push(Step::field(key));
+            visit(member, old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)), path, changes);
+            path.pop();
         }
-        Some(Type::Boolean) if !value.is_boolean() => Some(format!("expected boolean, got &{{{}}}", go::plain(value))),
-        _ if value.is_object() || value.is_array() => {
-            Some(format!("expected any scalar, got &{{{}}}", go::plain(value)))
+        return false;
+    }
+    let (old, new) = (by_step(node, before), by_step(node, after));
+    for step in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        let (old, new) = (old.get(step).map_or(&[][..], Vec::as_slice), new.get(step).map_or(&[][..], Vec::as_slice));
+        path.push(step.clone());
+        match (old, new) {
+            ([] | [_], [] | [_]) => visit(node.item(), old.first().copied(), new.first().copied(), path, changes),
+            // several of one name are owned together, as a whole
+            (_, []) => changes.removed.insert(path),
+            _ if old != new => changes.set.insert(path),
+            _ => {}
         }
-        _ => None,
+        path.pop();
+    }
+    false
+}
+
+fn is_atomic(node: Node<'_>, shape: Shape) -> bool {
+    match shape {
+        Shape::Scalar => false,
+        Shape::Map => node.schema.atomic_map,
+        Shape::List => node.items() == Items::Atomic,
+    }
+}
+
+/// Whether there is nothing in a map or list.
+fn is_empty(shape: Shape, value: Option<&Value>) -> bool {
+    match shape {
+        Shape::Scalar => false,
+        Shape::Map => value.and_then(Value::as_object).is_none_or(Map::is_empty),
+        Shape::List => value.and_then(Value::as_array).is_none_or(Vec::is_empty),
+    }
+}
+
+/// The object with the configuration laid over it; none if nothing is left.
+pub(super) fn merge(node: Node<'_>, object: Option<&Value>, config: Option<&Value>) -> Option<Value> {
+    let (Some(old), Some(new)) = (object, config) else { return config.or(object).cloned() };
+    let shape = node.shape(Some(new));
+    if shape == Shape::Scalar || is_atomic(node, shape) || (is_empty(shape, object) && is_empty(shape, config)) {
+        return Some(new.clone());
+    }
+    if shape == Shape::List {
+        let merged = merge_items(node, old, new);
+        return (!merged.is_empty()).then_some(Value::Array(merged));
+    }
+    let (old, new) = (old.as_object(), new.as_object());
+    let keys: BTreeSet<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
+    let merged = keys.into_iter().filter_map(|key| {
+        let (old, new) = (old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)));
+        let value = match node.member(key) {
+            Some(member) => merge(member, old, new),
+            None => new.or(old).cloned(),
+        };
+        value.map(|value| (key.clone(), value))
+    });
+    let merged: Map<String, Value> = merged.collect();
+    (!merged.is_empty()).then_some(Value::Object(merged))
+}
+
+/// One list over the other, by the names of the items. What both have keeps the order of the configuration; items
+/// that only the object has stay near where they were.
+fn merge_items(node: Node<'_>, old: &Value, new: &Value) -> Vec<Value> {
+    let named = |list: &'_ Value| -> Vec<(Step, Value)> {
+        let items = list.as_array().into_iter().flatten();
+        items.filter_map(|item| step(node, item).map(|name| (name, item.clone()))).collect()
+    };
+    let held = by_step(node, Some(old));
+    let wanted = by_step(node, Some(new));
+    let put = |name: &Step, item: &Value| {
+        // several items of one name are not merged with: the configuration replaces them
+        let held = held.get(name).filter(|twins| twins.len() == 1).and_then(|twins| twins.first().copied());
+        merge(node.item(), held, Some(item))
+    };
+    let mut merged = Vec::new();
+    let config = named(new);
+    let mut config = config.iter();
+    for (name, item) in named(old) {
+        if !wanted.contains_key(&name) {
+            merged.push(item);
+            continue;
+        }
+        // in the order of the configuration: an item whose turn has not come is passed over
+        let mut ahead = config.clone();
+        if ahead.find(|(next, _)| held.contains_key(next)).is_some_and(|(next, _)| *next == name) {
+            for (next, item) in config.by_ref() {
+                merged.extend(put(next, item));
+                if *next == name {
+                    break;
+                }
+            }
+        }
+    }
+    merged.extend(config.filter_map(|(name, item)| put(name, item)));
+    merged
+}
+
+/// The value without these fields; null where a map or list has nothing left.
+pub(super) fn remove(node: Node<'_>, value: &Value, fields: &Set) -> Value {
+    let shape = node.shape(Some(value));
+    let keep = |step: &Step, member: Option<Node<'_>>, value: &Value| match (member, fields.below(step)) {
+        _ if fields.has(step) => None,
+        (Some(member), Some(below)) => Some(remove(member, value, below)),
+        _ => Some(value.clone()),
+    };
+    match (shape, value) {
+        (Shape::Scalar, _) => value.clone(),
+        _ if is_atomic(node, shape) => Value::Null,
+        (Shape::Map, Value::Object(members)) => {
+            let kept = members.iter().filter_map(|(key, value)| {
+                keep(&Step::field(key), node.member(key), value).map(|kept| (key.clone(), kept))
+            });
+            let kept: Map<String, Value> = kept.collect();
+            if kept.is_empty() { Value::Null } else { Value::Object(kept) }
+        }
+        (Shape::List, Value::Array(items)) => {
+            let kept = items.iter().filter_map(|item| match step(node, item) {
+                Some(step) => keep(&step, Some(node.item()), item),
+                None => Some(item.clone()),
+            });
+            let kept: Vec<Value> = kept.collect();
+            if kept.is_empty() { Value::Null } else { Value::Array(kept) }
+        }
+        (Shape::Map | Shape::List, _) => Value::Null,
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Differences {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Allowed {
-    /// `file: story: step`, with `*` for anything.
+    /// `file: story: step`, with `*` for anything; a lone `*` means every refusal, and no other answer.
     #[serde(rename = "where")]
     place: String,
     /// Where in the answer, with `*` for anything.
@@ -48,9 +48,10 @@ impl Differences {
     /// Takes in the answers of both servers to one step.
     pub(crate) fn see(&mut self, story: &Story, step: &Step, left: &Value, right: &Value) {
         let place = format!("{}: {}: {}", story.file, story.sentence, step.shown());
+        let is_refusal = [left, right].iter().all(|answer| answer["code"].as_u64().is_some_and(|code| code >= 400));
         let mut differences = Vec::new();
         part(String::new(), Some(left), Some(right), &mut differences);
-        differences.retain(|difference| !self.is_allowed(&place, &difference.path));
+        differences.retain(|difference| !self.is_allowed(&place, is_refusal, &difference.path));
         if !differences.is_empty() {
             self.found.push((place, differences));
         }
@@ -76,10 +77,11 @@ impl Differences {
         unused.map(|entry| format!("differences.yaml: nothing needs `{}`, `{}`: remove it", entry.place, entry.path))
     }
 
-    fn is_allowed(&mut self, place: &str, path: &str) -> bool {
+    fn is_allowed(&mut self, place: &str, is_refusal: bool, path: &str) -> bool {
         let mut is_allowed = false;
         for entry in &mut self.allowed {
-            if matches(&entry.place, place) && matches(&entry.path, path) {
+            let is_here = if entry.place == "*" { is_refusal } else { matches(&entry.place, place) };
+            if is_here && matches(&entry.path, path) {
                 entry.used = true;
                 is_allowed = true;
             }
@@ -139,6 +141,24 @@ fn differences_name_the_path_and_both_sides() {
     let mut found = Vec::new();
     part(String::new(), Some(&a), Some(&b), &mut found);
     assert_eq!(found, [Difference { path: "x[\"y.z\"][1]".into(), left: Some(2.into()), right: None }]);
+}
+
+#[test]
+fn the_words_of_a_refusal_may_differ_and_those_of_an_object_may_not() {
+    let step: Step = serde_saphyr::from_str("do: GET /x").unwrap();
+    let story = Story { file: "f".into(), sentence: "s".into(), steps: Vec::new() };
+    let answers = |code: u16, reason: &str| {
+        ["a", "b"].map(|word| serde_json::json!({ "code": code, "body": { "message": word, "reason": reason } }))
+    };
+    for (code, differ) in [(404, 0), (200, 1)] {
+        let mut differences = Differences::load();
+        let [a, b] = answers(code, "NotFound");
+        differences.see(&story, &step, &a, &b);
+        assert_eq!(differences.unexplained(9).0, differ, "{code}");
+    }
+    let mut differences = Differences::load();
+    differences.see(&story, &step, &answers(404, "NotFound")[0], &answers(404, "Gone")[0]);
+    assert_eq!(differences.unexplained(9).0, 1);
 }
 
 #[test]

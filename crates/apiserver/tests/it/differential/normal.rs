@@ -33,6 +33,7 @@ impl Normal {
 
     /// Replaces every such value in an answer.
     pub(crate) fn apply(&mut self, answer: &mut Value) {
+        read_page(answer);
         self.learn(answer);
         self.replace(answer, "");
     }
@@ -65,6 +66,12 @@ impl Normal {
             Value::Object(map) => {
                 self.replace_own(map);
                 sort_conflicts(map);
+                // The details of a refusal are optional, and empty ones say nothing.
+                if map.get("status").is_some_and(|status| status == "Failure") {
+                    map.retain(|key, value| {
+                        key != "details" || value.as_object().is_none_or(|details| !details.is_empty())
+                    });
+                }
                 for (key, value) in map.iter_mut() {
                     self.replace(value, key);
                 }
@@ -80,6 +87,12 @@ impl Normal {
                     // The owners of fields in conflict come in any order, and so do the custom kinds of a group.
                     "causes" if list.iter().any(|cause| cause["reason"] == "FieldManagerConflict") => {
                         list.sort_by_key(Value::to_string);
+                    }
+                    // The real server tells some faults twice, and each server has its own order.
+                    "causes" => {
+                        let fault = |cause: &Value| [cause["field"].to_string(), cause["reason"].to_string()];
+                        list.sort_by_key(fault);
+                        list.dedup_by_key(|cause| fault(cause));
                     }
                     "resources" if list.iter().any(|kind| kind["name"] == "globals") => {
                         list.sort_by_key(|kind| kind["name"].to_string());
@@ -140,6 +153,16 @@ pub(crate) fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
         Ok(index) if value.is_array() => value.get(index),
         _ => value.get(key),
     })
+}
+
+/// Reads the plain page that the real server's router gives for an unknown path as the Status that it stands for.
+fn read_page(answer: &mut Value) {
+    if answer["body"] == "404 page not found\n" {
+        answer["type"] = serde_json::json!(["application/json"]);
+        answer["body"] = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound", "code": 404,
+        });
+    }
 }
 
 fn note(known: &mut Vec<String>, value: &str) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::Client;
 use portolan_apiserver::ApiServer;
-use portolan_apiserver::loops::{Accounts, Kubelets, Loops};
+use portolan_apiserver::loops::{Kubelets, Loops};
 use portolan_testkit::ControlPlane;
 use tokio_util::sync::CancellationToken;
 
@@ -31,7 +31,6 @@ impl Server {
     pub(crate) async fn embedded() -> Self {
         let server = ApiServer::memory().await;
         let loops = Loops {
-            accounts: Accounts { authority: String::new() },
             // The real server has no kubelets beside it.
             kubelets: Kubelets { nodes: Some(BTreeSet::new()), simulate: None },
         };

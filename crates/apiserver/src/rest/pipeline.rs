@@ -1,0 +1,278 @@
+//! The steps that every write walks: decode, default, keep the books, admit (mutating), validate, admit (validating),
+//! commit under the revision that was read. What the server itself writes (uid, generation) is set in between.
+
+use std::sync::Arc;
+
+use http::{StatusCode, header};
+use serde_json::Value;
+use tokio::sync::MutexGuard;
+
+use super::answer::Call;
+use super::options::{FieldValidation, WriteKind, WriteOptions, revision};
+use super::route::Part;
+use super::show::Said;
+use super::webhooks::{Review, Stage};
+use super::{body, negotiate, read};
+use crate::admission::Operation;
+use crate::kinds::{defaults, events, strategy, validate};
+use crate::object::{get_meta, has_finalizers, is_deleting, meta, set_meta};
+use crate::patch::{self, apply};
+use crate::schema::{prune, strict};
+use crate::server::Inner;
+use crate::status::{About, Failure};
+use crate::store::{Change, Entry, Expect, Refused};
+use crate::{crd, schema};
+
+/// How often a write is tried again when others write the same object.
+const TRIES: usize = 5;
+
+/// Who keeps the field owners of a write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Books {
+    /// The write is an update by its manager.
+    Update,
+    /// They were kept already.
+    Kept,
+}
+
+/// A write under way.
+pub(super) struct Write<'a, 'c> {
+    pub(super) call: &'a Call<'c>,
+    pub(super) options: WriteOptions,
+    manager: String,
+}
+
+impl<'a, 'c> Write<'a, 'c> {
+    pub(super) fn new(call: &'a Call<'c>, kind: WriteKind) -> Result<Self, Failure> {
+        let options = WriteOptions::parse(&call.query, kind)?;
+        let manager = match options.field_manager.as_str() {
+            "" => apply::manager_name(call.header(header::USER_AGENT).unwrap_or_default()),
+            named => named.to_owned(),
+        };
+        Ok(Self { call, options, manager })
+    }
+
+    /// Reads the object of a create or update, with what is wrong with its fields as warnings or as the refusal.
+    pub(super) fn decode(&self, bytes: &[u8]) -> Result<Value, Failure> {
+        let kind = self.call.kind();
+        let form = negotiate::content(self.call.header(header::CONTENT_TYPE))?;
+        let mut object = body::object(form, bytes, kind)?;
+        let mut faults = strict::faults((!kind.custom).then_some(&*kind.schema), bytes);
+        let unknown = prune::prune(&kind.schema, &mut object);
+        if kind.custom {
+            faults.extend(strict::unknown_fields(&unknown));
+        } else {
+            patch::settle_nulls(kind, &mut object);
+        }
+        match self.options.field_validation {
+            FieldValidation::Warn => self.call.warn(faults),
+            FieldValidation::Strict if !faults.is_empty() => {
+                return Err(body::unreadable(kind, &strict::message(&faults)));
+            }
+            FieldValidation::Ignore | FieldValidation::Strict => {}
+        }
+        self.check_namespace(&mut object)?;
+        Ok(object)
+    }
+
+    /// Writes what `change` makes of the stored object, again if someone else wrote in between.
+    pub(super) async fn change(
+        &self,
+        books: Books,
+        change: impl Fn(&Value) -> Result<Value, Failure>,
+    ) -> Result<Said, Failure> {
+        for _ in 0..TRIES {
+            let (entry, old) = read::stored(self.call)?;
+            let new = change(&old)?;
+            if revision(meta(&new, "resourceVersion"))?.is_some_and(|asked| asked != entry.revision) {
+                break;
+            }
+            if let Some(said) = self.replace(&old, entry.revision, new, books).await? {
+                return Ok(said);
+            }
+        }
+        Err(modified(self.call.about()))
+    }
+
+    /// Admits, validates and commits `new` over `old`; none when someone else wrote in between.
+    async fn replace(&self, old: &Value, at: u64, mut new: Value, books: Books) -> Result<Option<Said>, Failure> {
+        let (call, code) = (self.call, StatusCode::OK);
+        let kind = call.kind();
+        set_meta(&mut new, "resourceVersion", get_meta(old, "resourceVersion"));
+        self.default(&mut new);
+        if books == Books::Update && call.part != Part::Finalize {
+            apply::updated(&self.books(), Some(old), &mut new);
+        }
+        // What the server fills in or takes back from here on is nobody's doing.
+        match call.part {
+            Part::Finalize => {
+                let finalizers = new["spec"]["finalizers"].clone();
+                new = old.clone();
+                new["spec"]["finalizers"] = finalizers;
+            }
+            Part::Status => strategy::prepare_for_update(kind, &mut new, old, strategy::Part::Status),
+            Part::Whole | Part::Scale => strategy::prepare_for_update(kind, &mut new, old, strategy::Part::Main),
+        }
+        if self.is_definition() && call.part == Part::Whole {
+            crd::prepare(&mut new, Some(old));
+        }
+        let _allocation = self.admit(Operation::Update, &call.name, &mut new, Some(old)).await?;
+        apply::keep_times(old, &mut new);
+        if new == *old || self.options.dry_run {
+            return Ok(Some(Said::Object { code, object: new }));
+        }
+        let grace = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+        let last = is_deleting(old) && grace == 0 && !has_finalizers(&new) && nothing_else_keeps(&new);
+        if !last {
+            let stored = commit(call, &call.name, Expect::Revision(at), new, last).await?;
+            return Ok(stored.map(|entry| Said::Stored { code, entry }));
+        }
+        // Watchers see an object that goes as it was; who let it go sees what they wrote.
+        let stored = commit(call, &call.name, Expect::Revision(at), old.clone(), last).await?;
+        Ok(stored.map(|_| Said::Object { code, object: new }))
+    }
+
+    /// Gives a Service its addresses, asks the webhooks and validates. The guard is to be held until the commit, so that
+    /// no two Services get one address.
+    pub(super) async fn admit(
+        &self,
+        operation: Operation,
+        name: &str,
+        object: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Option<MutexGuard<'_, ()>>, Failure> {
+        let call = self.call;
+        let mut allocation = None;
+        if is_core(call, "Service") && call.part == Part::Whole {
+            allocation = Some(call.server.allocation.lock().await);
+            call.server.assign_addresses(object, old)?;
+        }
+        let (dry_run, manager) = (self.options.dry_run, self.options.field_manager.as_str());
+        let review = Review { call, dry_run, manager, operation, name, old };
+        if !call.server.hooks().is_empty() {
+            let before = object.clone();
+            review.send(object, Stage::Mutate).await?;
+            if *object != before {
+                self.default(object);
+                apply::updated(&self.books(), Some(&before), object);
+            }
+        }
+        self.check(object, old)?;
+        review.send(object, Stage::Validate).await?;
+        Ok(allocation)
+    }
+
+    /// Fills in what the kind's schema or its built-in rules leave to the server.
+    pub(super) fn default(&self, object: &mut Value) {
+        let kind = self.call.kind();
+        if kind.custom {
+            schema::default::default(&kind.schema, object);
+        } else {
+            defaults::default(kind, object);
+        }
+        if self.is_definition() {
+            crd::defaulted(object);
+        }
+    }
+
+    /// Whether the steps are to be taken that only definitions of kinds take.
+    pub(super) fn is_definition(&self) -> bool {
+        let kind = self.call.kind();
+        kind.kind == "CustomResourceDefinition" && !kind.custom
+    }
+
+    /// Refuses an object that breaks the rules of its kind.
+    fn check(&self, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+        let (kind, served) = (self.call.kind(), &self.call.served);
+        let status_only = self.call.part == Part::Status;
+        let part = if status_only { strategy::Part::Status } else { strategy::Part::Main };
+        let mut causes = validate::validate(kind, new, old, part);
+        if kind.custom {
+            let counts = kind.scale.iter().flat_map(|scale| crd::scale_faults(scale, new, status_only)).collect();
+            let (schema, rules) = (&kind.schema, &served.rules);
+            causes.extend(match old.filter(|_| status_only) {
+                Some(old) => schema::validate::validate_status(schema, rules, new, old, counts),
+                None => schema::validate::validate_with_rules(schema, rules, new, old, counts),
+            });
+        } else if self.is_definition() && self.call.part == Part::Whole {
+            causes.extend(crd::validate_definition(new, old));
+        }
+        if causes.is_empty() {
+            return Ok(());
+        }
+        // Events are those of the core group, whichever shows them.
+        let group = if events::is_view(kind) { "" } else { &kind.group };
+        Err(Failure::invalid(About { group, resource: &kind.kind, name: meta(new, "name") }, &causes))
+    }
+
+    /// Refuses an object that names another than the path does.
+    pub(super) fn check_name(&self, object: &Value) -> Result<(), Failure> {
+        let (named, name) = (meta(object, "name"), &self.call.name);
+        if named == name {
+            return Ok(());
+        }
+        Err(Failure::bad_request(format!("the object is named {named:?}, and the path is that of {name:?}")))
+    }
+
+    /// Puts an object into the namespace of the path, and refuses one of another.
+    pub(super) fn check_namespace(&self, object: &mut Value) -> Result<(), Failure> {
+        let (named, namespace) = (meta(object, "namespace"), &self.call.namespace);
+        if !self.call.kind().namespaced {
+            set_meta(object, "namespace", Value::Null);
+        } else if named.is_empty() {
+            set_meta(object, "namespace", namespace.as_str());
+        } else if named != namespace {
+            let message = format!("the object is in namespace {named:?}, and the path is that of {namespace:?}");
+            return Err(Failure::bad_request(message));
+        }
+        Ok(())
+    }
+
+    /// What the bookkeeping of fields is to know of this write.
+    pub(super) fn books(&self) -> apply::Write<'_> {
+        let call = self.call;
+        apply::Write { kind: call.kind(), manager: &self.manager, subresource: call.subresource(), now: call.now }
+    }
+}
+
+/// Whether the request is for objects of this kind of the core group.
+pub(super) fn is_core(call: &Call<'_>, kind: &str) -> bool {
+    call.kind().group.is_empty() && call.kind().kind == kind
+}
+
+/// A Namespace is also kept by the finalizers in its spec.
+pub(super) fn nothing_else_keeps(object: &Value) -> bool {
+    object["kind"] != "Namespace" || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+}
+
+pub(super) fn modified(about: About<'_>) -> Failure {
+    let why = "the object has been modified; please apply your changes to the latest version and try again";
+    Failure::conflict(about, why)
+}
+
+/// Stores an object, or lets it go for good (`last`), and gives it as it is stored; none when someone else wrote in
+/// between.
+pub(super) async fn commit(
+    call: &Call<'_>,
+    name: &str,
+    expect: Expect,
+    object: Value,
+    last: bool,
+) -> Result<Option<Arc<Entry>>, Failure> {
+    let served = call.served.clone();
+    let change = move |revision| {
+        let bytes = Inner::encode(&served.kind, object, revision);
+        if last { Change::Delete(bytes) } else { Change::Set(bytes) }
+    };
+    let about = About { name, ..call.about() };
+    match call.server.store.commit(read::key(call, name), expect, change).await {
+        Ok(entry) => {
+            call.server.wrote(call.kind()).await;
+            Ok(Some(entry))
+        }
+        Err(Refused::Changed(_)) => Ok(None),
+        Err(Refused::Exists(_)) => Err(Failure::already_exists(about)),
+        Err(Refused::Gone) => Err(Failure::not_found(about)),
+        Err(Refused::Storage(problem)) => Err(Failure::internal(format!("the store cannot write: {problem}"))),
+    }
+}

@@ -1,0 +1,103 @@
+//! How answers look: objects and lists in the shape and form that the client asked for, and refusals.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::Full;
+use serde_json::{Value, json};
+
+use super::answer::{Body, Call, boxed};
+use super::negotiate::{self, Accepted, Shape};
+use super::table::{self, Include, Style};
+use crate::kinds::Kind;
+use crate::server::Inner;
+use crate::status::Failure;
+use crate::store::Entry;
+
+/// What a verb says.
+pub(super) enum Said {
+    /// An object of the kind, or a Status.
+    Object { code: StatusCode, object: Value },
+    /// An object of the kind as it is stored.
+    Stored { code: StatusCode, entry: Arc<Entry> },
+    /// A list of the kind: its metadata and its items.
+    List { metadata: Value, items: Vec<Value> },
+    /// Events as they come.
+    Stream(Body),
+}
+
+/// The answer to a request for objects.
+pub(super) fn response(call: &Call<'_>, said: Said) -> Result<Response<Body>, Failure> {
+    let (kind, accepted) = (call.kind(), call.accepted);
+    let style = Style { include: Include::parse(&call.query)?, headers: true, now: call.now };
+    let not_acceptable = |message| Err(Failure::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message));
+    let (code, shown) = match said {
+        Said::Stored { code, entry } => {
+            return match verbatim(kind, &entry).filter(|_| accepted == Accepted::JSON) {
+                Some(json) => Ok(bytes(code, accepted.content_type(), json.clone())),
+                None => response(call, Said::Object { code, object: Inner::decode(kind, &entry)? }),
+            };
+        }
+        Said::Stream(body) => return Ok(typed(Response::new(body), accepted.content_type())),
+        Said::Object { code, object } if object["kind"] == "Status" && object["apiVersion"] == "v1" => (code, object),
+        Said::Object { code, object } => match accepted.shape {
+            Shape::Table => (code, table::table(kind, std::slice::from_ref(&object), &object["metadata"], style)),
+            Shape::Partial => (code, table::partial(&object)),
+            Shape::PartialList => return not_acceptable("one object is not a list"),
+            Shape::Plain | Shape::Discovery => (code, object),
+        },
+        Said::List { metadata, items } => match accepted.shape {
+            Shape::Table => (StatusCode::OK, table::table(kind, &items, &metadata, style)),
+            Shape::PartialList => (StatusCode::OK, table::partial_list(&items, &metadata)),
+            Shape::Partial => return not_acceptable("a list is not one object: ask for PartialObjectMetadataList"),
+            Shape::Plain | Shape::Discovery => (StatusCode::OK, list(kind, metadata, items)),
+        },
+    };
+    Ok(value(code, &shown, accepted))
+}
+
+/// The bytes of an entry, if the object is stored in the version of `kind`: then they can be sent as they are.
+pub(super) fn verbatim<'e>(kind: &Kind, entry: &'e Entry) -> Option<&'e Bytes> {
+    // The fields of stored objects are in order: this one is the first.
+    let rest = entry.json.strip_prefix(b"{\"apiVersion\":\"")?.strip_prefix(kind.api_version().as_bytes())?;
+    rest.starts_with(b"\"").then_some(&entry.json)
+}
+
+/// A list of a kind. Built-in kinds name their type once; custom ones have `continue` even when there is nothing in it.
+fn list(kind: &Kind, mut metadata: Value, mut items: Vec<Value>) -> Value {
+    if kind.custom && metadata.get("continue").is_none() {
+        metadata["continue"] = "".into();
+    }
+    for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|_| !kind.custom) {
+        item.remove("kind");
+        item.remove("apiVersion");
+    }
+    json!({ "kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items })
+}
+
+/// An answer that is a value.
+pub(super) fn value(code: StatusCode, value: &Value, accepted: Accepted) -> Response<Body> {
+    bytes(code, accepted.content_type(), negotiate::encode(value, accepted.form))
+}
+
+/// A refusal; it has one shape whatever was asked for.
+pub(super) fn status(failure: &Failure, accepted: Accepted) -> Response<Body> {
+    let mut response = value(failure.code, &failure.to_json(), Accepted { shape: Shape::Plain, ..accepted });
+    if let Some(seconds) = failure.details.get("retryAfterSeconds").and_then(Value::as_u64) {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// An answer of any type.
+pub(super) fn bytes(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
+    let mut response = typed(Response::new(boxed(Full::new(bytes.into()))), content_type);
+    *response.status_mut() = code;
+    response
+}
+
+fn typed(mut response: Response<Body>, content_type: &'static str) -> Response<Body> {
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
