@@ -7,3 +7,8 @@
 //! Each capability brings its folder with `types.rs` and `plan.rs`; what two of them need (address pools,
 //! selection, hashing) moves up beside them.
 #![warn(missing_docs)]
+
+pub mod egress;
+pub mod net;
+pub mod pick;
+pub mod select;

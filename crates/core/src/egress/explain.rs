@@ -1,0 +1,177 @@
+//! Why a policy or an address is where it is: the decision step by step, read from the planner's state.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use super::planner::Planner;
+use super::{Ask, Eip, NodeMode, PolicyName, Unmet};
+
+/// One step of an explanation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What the step is about: a bounded word.
+    pub topic: Topic,
+    /// A sentence for a network engineer.
+    pub text: String,
+}
+
+/// What a step is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// What was asked for.
+    Ask,
+    /// The gateway.
+    Gateway,
+    /// The address and its place in the pool.
+    Address,
+    /// The node.
+    Node,
+    /// Who takes over.
+    Standby,
+    /// Who uses it.
+    Users,
+    /// What cannot be met.
+    Unmet,
+}
+
+/// Why a policy has what it has.
+pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<Step> {
+    let Some(row) = planner.policies.find(name).map(|id| &planner.policies[id]) else { return Vec::new() };
+    let policy = &row.spec;
+    let mut steps = vec![step(Topic::Ask, asked(policy.ask))];
+    let Some(gate) = planner.gates.get(&policy.gateway) else {
+        steps.push(step(
+            Topic::Gateway,
+            format!("gateway {} does not exist: create it or name another", policy.gateway),
+        ));
+        return steps;
+    };
+    let ready = gate.sites.iter().filter(|site| site.ready).count();
+    let sites = gate.sites.len();
+    steps.push(step(
+        Topic::Gateway,
+        format!(
+            "gateway {} serves {} policies; its selector matches {sites} nodes, {ready} of them ready; it {}",
+            policy.gateway,
+            gate.policies,
+            mode(gate.spec.mode)
+        ),
+    ));
+    match &row.grant {
+        Some(grant) if grant.eip.is_none() => {
+            let node = planner.node_name(grant.node).unwrap_or_else(|| "no node".into());
+            steps.push(step(
+                Topic::Node,
+                format!("it leaves with the own address of {node}, and stays there while it is ready"),
+            ));
+        }
+        Some(grant) => {
+            if let Some(first) = grant.eip.addresses().next() {
+                steps.extend(explain_address(planner, first));
+            }
+        }
+        None => {}
+    }
+    if let Some(unmet) = planner.unmet(name) {
+        steps.push(step(Topic::Unmet, reason(&unmet)));
+    }
+    steps
+}
+
+/// Why an address is where it is; empty if it is not recorded.
+pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<Step> {
+    let Some(gateway) = planner.owners.get(&address) else { return Vec::new() };
+    let Some(gate) = planner.gates.get(gateway) else {
+        return vec![step(Topic::Gateway, format!("gateway {gateway} is gone: the address is being given back"))];
+    };
+    let Some((eip, seat)) = gate.pairs.eip(address).and_then(|eip| Some((eip, gate.seats.get(&eip)?))) else {
+        return Vec::new();
+    };
+    let mut steps = vec![step(Topic::Address, placed(eip, gateway, gate.spec.pool.rank(address), seat.slot))];
+    let users = seat.users.len();
+    if users == 0 {
+        steps.push(step(Topic::Users, "nobody uses it: it is given back, unless a policy gets it first".into()));
+        return steps;
+    }
+    match planner.node_name(seat.node) {
+        None => steps.push(step(Topic::Node, "no node can have it; it keeps its policies and waits for one".into())),
+        Some(node) => {
+            let site = seat.node.and_then(|id| gate.sites.iter().find(|site| site.node == id));
+            let (load, eips) = site.map_or((0, 0), |site| (site.load, site.eips));
+            let text = format!(
+                "it lives on {node}, which serves {load} policies on {eips} addresses of this gateway (epoch {}); \
+                 it stays there while the node is ready, selected and not barred",
+                seat.epoch
+            );
+            steps.push(step(Topic::Node, text));
+            let standby = planner.standby(gateway, &node).remove(&address).unwrap_or_default();
+            let text = if standby.is_empty() {
+                format!("nobody can take over if {node} is lost")
+            } else {
+                format!("if {node} is lost: {}", standby.join(", then "))
+            };
+            steps.push(step(Topic::Standby, text));
+        }
+    }
+    let mut text = format!("it serves {users} policies: ");
+    for (place, user) in planner.policies.names(seat.users.iter().copied(), 5).into_iter().enumerate() {
+        write!(text, "{}{user}", if place == 0 { "" } else { ", " }).expect("a string takes any text");
+    }
+    if users > 5 {
+        text.push_str(", ...");
+    }
+    steps.push(step(Topic::Users, text));
+    steps
+}
+
+fn step(topic: Topic, text: String) -> Step {
+    Step { topic, text }
+}
+
+fn placed(eip: Eip, gateway: &str, position: Option<u128>, slot: u16) -> String {
+    match position {
+        Some(position) => format!("{eip} is number {} in the pool of gateway {gateway}, slot {slot}", position + 1),
+        None => format!("{eip} is no longer in the pool of gateway {gateway} but still in use, slot {slot}"),
+    }
+}
+
+fn asked(ask: Ask) -> String {
+    match ask {
+        Ask::NodeAddress => "it asks for the gateway node's own address".into(),
+        Ask::Explicit(eip) => format!("it asks for {eip}"),
+        Ask::Default => "it asks for the gateway's default address".into(),
+        Ask::Random => "it asks for any address of the pool".into(),
+        Ask::PreferUnallocated => "it asks for the lowest unused address, or any when all are used".into(),
+        Ask::Limit(limit) => format!("it asks for the busiest address that serves fewer than {limit} policies"),
+    }
+}
+
+fn mode(mode: NodeMode) -> String {
+    match mode {
+        NodeMode::Average => "chooses the node that serves fewest policies".into(),
+        NodeMode::FewestNodes => "chooses the node that serves most policies".into(),
+        NodeMode::Limit(limit) => format!("fills a node up to {limit} policies before the next"),
+    }
+}
+
+/// What stands in the way, and what to do about it.
+pub fn reason(unmet: &Unmet) -> String {
+    match unmet {
+        Unmet::GatewayNotFound => "the gateway does not exist: create it or name another".into(),
+        Unmet::NoReadyNode => "no selected node is ready for it: label a node, or bring one back".into(),
+        Unmet::NoCapacity => "every ready node holds as many addresses as it can: add a node".into(),
+        Unmet::PoolEmpty => "the pool has no address to give: add a range".into(),
+        Unmet::OutsidePool(address) => format!("{address} is not in the pool: add it, or ask for another"),
+        Unmet::PairMismatch(address, Some(pair)) => {
+            format!("{address} goes with {pair}: ask for that pair, or for one half")
+        }
+        Unmet::PairMismatch(address, None) => format!("{address} has no other half: ask for it alone"),
+        Unmet::Taken(address) => {
+            format!("{address} is held elsewhere or still on its way out: ask for another, or wait")
+        }
+        Unmet::NotAllowed(address) => format!("{address} serves another namespace alone: ask for another"),
+        Unmet::ImmutableField => "it asks for something else than it was granted: delete it and create it again".into(),
+        Unmet::SlotsExhausted => "all 16,382 slots are taken: share addresses".into(),
+        Unmet::Refused => "it was refused before planning: see its Accepted condition".into(),
+    }
+}

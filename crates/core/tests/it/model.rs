@@ -1,0 +1,682 @@
+//! The planner's definition in plain nested loops: pools are lists, everything is counted anew whenever it is needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use portolan_core::egress::*;
+use portolan_core::pick;
+
+#[derive(Clone, Debug)]
+struct Seat {
+    gateway: GatewayName,
+    eip: Eip,
+    slot: u16,
+    node: Option<NodeName>,
+    epoch: u64,
+    recorded: Vec<IpAddr>,
+    users: BTreeSet<PolicyName>,
+    /// Where it was and why it left; none if it has not moved.
+    left: Option<(Option<NodeName>, Cause)>,
+    fresh: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Local {
+    gateway: GatewayName,
+    name: PolicyName,
+    node: Option<NodeName>,
+    left: Option<(Option<NodeName>, Cause)>,
+}
+
+struct Model<'a> {
+    world: &'a World,
+    ledger: &'a Ledger,
+    lists: BTreeMap<GatewayName, Vec<Eip>>,
+    seats: Vec<Seat>,
+    locals: Vec<Local>,
+    /// Records that belong to no seat.
+    strays: BTreeMap<IpAddr, u16>,
+    unmet: BTreeMap<PolicyName, Unmet>,
+}
+
+pub(crate) fn plan(world: &World, ledger: &Ledger) -> Plan {
+    let mut model = Model {
+        world,
+        ledger,
+        lists: BTreeMap::new(),
+        seats: Vec::new(),
+        locals: Vec::new(),
+        strays: BTreeMap::new(),
+        unmet: BTreeMap::new(),
+    };
+    model.read_records();
+    model.keep_bindings();
+    model.settle();
+    model.write()
+}
+
+fn single(address: IpAddr) -> Eip {
+    match address {
+        IpAddr::V4(v4) => Eip { v4: Some(v4), v6: None },
+        IpAddr::V6(v6) => Eip { v4: None, v6: Some(v6) },
+    }
+}
+
+fn both(a: IpAddr, b: IpAddr) -> Eip {
+    Eip { v4: single(a).v4.or(single(b).v4), v6: single(a).v6.or(single(b).v6) }
+}
+
+/// Every egress address of a gateway in pool order, around those that are recorded.
+fn list(gateway: &Gateway, recorded: &[Eip]) -> Vec<Eip> {
+    let v4: Vec<_> = (0..).map_while(|i| gateway.pool.v4_at(i)).collect();
+    let v6: Vec<_> = (0..).map_while(|i| gateway.pool.v6_at(i)).collect();
+    let rows: Vec<Eip> =
+        (0..v4.len().max(v6.len())).map(|i| Eip { v4: v4.get(i).copied(), v6: v6.get(i).copied() }).collect();
+    let bent: Vec<Eip> = recorded.iter().copied().filter(|eip| !rows.contains(eip)).collect();
+    let is_bent = |address: IpAddr| bent.iter().any(|eip| eip.addresses().any(|a| a == address));
+    let (mut left4, mut left6, mut all) = (Vec::new(), Vec::new(), bent.clone());
+    for row in &rows {
+        let bent4 = row.v4.is_some_and(|a| is_bent(a.into()));
+        let bent6 = row.v6.is_some_and(|a| is_bent(a.into()));
+        match (bent4, bent6) {
+            (false, false) => all.push(*row),
+            (true, false) => left6.extend(row.v6),
+            (false, true) => left4.extend(row.v4),
+            (true, true) => {}
+        }
+    }
+    for i in 0..left4.len().max(left6.len()) {
+        all.push(Eip { v4: left4.get(i).copied(), v6: left6.get(i).copied() });
+    }
+    // pool order: by IPv4 address, then IPv6 addresses beyond the last IPv4 one, then those left alone, then the rest
+    let mut ordered = Vec::new();
+    for a in &v4 {
+        ordered.extend(all.iter().filter(|eip| eip.v4 == Some(*a)));
+    }
+    for (i, a) in v6.iter().enumerate().filter(|(i, _)| *i >= v4.len()) {
+        let _ = i;
+        ordered.extend(all.iter().filter(|eip| eip.v4.is_none() && eip.v6 == Some(*a)));
+    }
+    for a in v6.iter().take(v4.len()) {
+        ordered.extend(all.iter().filter(|eip| eip.v4.is_none() && eip.v6 == Some(*a)));
+    }
+    let mut rest: Vec<Eip> = all.into_iter().filter(|eip| !ordered.contains(eip)).collect();
+    rest.sort();
+    ordered.extend(rest);
+    ordered
+}
+
+impl Model<'_> {
+    fn read_records(&mut self) {
+        let mut contested = Vec::new();
+        for (name, gateway) in &self.world.gateways {
+            let own: Vec<(IpAddr, &Held)> =
+                self.ledger.addresses.iter().filter(|(_, held)| held.gateway == *name).map(|(a, h)| (*a, h)).collect();
+            let mut eips: Vec<Eip> = Vec::new();
+            let known = |eips: &[Eip], a: IpAddr| eips.iter().any(|eip| eip.addresses().any(|b| a == b));
+            for mutual in [true, false] {
+                for (a, held) in &own {
+                    let Some(b) = held.pair.filter(|b| b.is_ipv4() != a.is_ipv4()) else { continue };
+                    let other = self.ledger.addresses.get(&b);
+                    let agrees = other.is_some_and(|other| other.gateway == *name && other.pair == Some(*a));
+                    let reserved = self.seats.iter().any(|seat| seat.eip.addresses().any(|c| c == b));
+                    let possible = other.is_none_or(|other| other.gateway == *name) && !reserved;
+                    if (agrees || (!mutual && possible)) && !known(&eips, *a) && !known(&eips, b) {
+                        eips.push(both(*a, b));
+                    }
+                }
+            }
+            for (a, _) in &own {
+                if !known(&eips, *a) {
+                    eips.push(single(*a));
+                }
+            }
+            let list = list(gateway, &eips);
+            for eip in list.iter().filter(|eip| eips.contains(eip)) {
+                let halves: Vec<&Held> = eip.addresses().filter_map(|a| self.ledger.addresses.get(&a)).collect();
+                let mut newest = halves[0];
+                if halves.iter().any(|held| held.epoch > newest.epoch) {
+                    newest = halves[1];
+                }
+                let slot = halves.iter().map(|held| held.slot).filter(|slot| (2..=16383).contains(slot)).min();
+                let free = slot.filter(|slot| self.seats.iter().all(|seat| seat.slot != *slot));
+                contested.extend(free.is_none().then_some(self.seats.len()));
+                self.seats.push(Seat {
+                    gateway: name.clone(),
+                    eip: *eip,
+                    slot: free.unwrap_or(0),
+                    node: newest.node.clone(),
+                    epoch: newest.epoch,
+                    recorded: eip.addresses().filter(|a| self.ledger.addresses.contains_key(a)).collect(),
+                    users: BTreeSet::new(),
+                    left: None,
+                    fresh: false,
+                });
+            }
+            self.lists.insert(name.clone(), list);
+        }
+        for (a, held) in &self.ledger.addresses {
+            if !self.world.gateways.contains_key(&held.gateway) {
+                self.strays.insert(*a, held.slot);
+            }
+        }
+        for seat in contested {
+            self.seats[seat].slot = self.free_slot();
+        }
+    }
+
+    fn free_slot(&self) -> u16 {
+        let used =
+            |slot: u16| self.seats.iter().any(|seat| seat.slot == slot) || self.strays.values().any(|s| *s == slot);
+        (2..=16383).find(|slot| !used(*slot)).unwrap()
+    }
+
+    fn keep_bindings(&mut self) {
+        let mut lost = Vec::new();
+        for (name, policy) in &self.world.policies {
+            let Some(binding) = self.ledger.bindings.get(name) else { continue };
+            if !self.world.gateways.contains_key(&binding.gateway) {
+                continue;
+            }
+            if binding.eip.is_none() {
+                let mut local = Local {
+                    gateway: binding.gateway.clone(),
+                    name: name.clone(),
+                    node: binding.node.clone(),
+                    left: None,
+                };
+                if let Some(node) = binding.node.clone().filter(|node| !self.ready(&binding.gateway, node)) {
+                    local.left = Some((Some(node.clone()), self.cause(&binding.gateway, &node)));
+                    local.node = None;
+                }
+                self.locals.push(local);
+                continue;
+            }
+            let halves: Vec<IpAddr> = binding.eip.addresses().collect();
+            let seat = halves.iter().find_map(|a| self.seat_of(&binding.gateway, *a));
+            if let Some(seat) = seat {
+                self.seats[seat].users.insert(name.clone());
+            } else if binding.gateway == policy.gateway && !policy.refused {
+                lost.push((binding.gateway.clone(), policy.created, name.clone(), binding.clone()));
+            }
+        }
+        lost.sort_by_key(|(gateway, created, name, _)| (gateway.clone(), *created, name.clone()));
+        for (gateway, _, name, binding) in lost {
+            let first = binding.eip.addresses().next().unwrap();
+            let Some(eip) = self.lists[&gateway].iter().copied().find(|eip| eip.addresses().any(|a| a == first)) else {
+                continue;
+            };
+            if !fits(self.world.policies[&name].ask, eip) {
+                continue;
+            }
+            if let Some(seat) = self.seat_of(&gateway, first) {
+                self.seats[seat].users.insert(name);
+                continue;
+            }
+            if !self.givable(&gateway, eip) {
+                continue;
+            }
+            let node = binding.node.clone().filter(|node| self.ready(&gateway, node) && !self.barred(eip, node));
+            let slot = self.free_slot();
+            self.seats.push(Seat {
+                gateway,
+                eip,
+                slot,
+                node,
+                epoch: 1,
+                recorded: eip.addresses().collect(),
+                users: BTreeSet::from([name]),
+                left: None,
+                fresh: true,
+            });
+        }
+        for i in 0..self.seats.len() {
+            let seat = self.seats[i].clone();
+            let Some(node) = seat.node.clone().filter(|_| !seat.users.is_empty()) else { continue };
+            if !self.ready(&seat.gateway, &node) || self.barred(seat.eip, &node) {
+                self.seats[i].left = Some((Some(node.clone()), self.cause(&seat.gateway, &node)));
+                self.seats[i].node = None;
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        loop {
+            for gateway in self.world.gateways.keys() {
+                self.place_orphans(gateway);
+            }
+            let mut served = false;
+            for gateway in self.world.gateways.keys() {
+                let mut waiting: Vec<(i64, &PolicyName, &Policy)> = Vec::new();
+                for (name, policy) in &self.world.policies {
+                    if policy.gateway == *gateway && !policy.refused && !self.has_something(name) {
+                        waiting.push((policy.created, name, policy));
+                    }
+                }
+                waiting.sort_by_key(|(created, name, _)| (*created, (*name).clone()));
+                for (_, name, policy) in waiting {
+                    match self.serve(gateway, name, policy) {
+                        Ok(()) => {
+                            served = true;
+                            self.unmet.remove(name);
+                        }
+                        Err(unmet) => drop(self.unmet.insert(name.clone(), unmet)),
+                    }
+                }
+            }
+            if !served {
+                return;
+            }
+        }
+    }
+
+    fn place_orphans(&mut self, gateway: &GatewayName) {
+        let mut orphans: Vec<usize> = (0..self.seats.len())
+            .filter(|i| {
+                let seat = &self.seats[*i];
+                seat.gateway == *gateway && !seat.users.is_empty() && seat.node.is_none()
+            })
+            .collect();
+        orphans
+            .sort_by_key(|i| (std::cmp::Reverse(self.seats[*i].users.len()), self.order(gateway, self.seats[*i].eip)));
+        for i in orphans {
+            if let Ok(node) = self.choose(gateway, Some(self.seats[i].eip), None, &[]) {
+                self.seats[i].left.get_or_insert((None, Cause::NodeReady));
+                self.seats[i].node = Some(node);
+            }
+        }
+        let mut locals: Vec<usize> = (0..self.locals.len())
+            .filter(|i| self.locals[*i].gateway == *gateway && self.locals[*i].node.is_none())
+            .collect();
+        locals.sort_by_key(|i| (self.world.policies[&self.locals[*i].name].created, self.locals[*i].name.clone()));
+        for i in locals {
+            let name = self.locals[i].name.clone();
+            if let Ok(node) = self.choose(gateway, None, Some(&name), &[]) {
+                self.locals[i].left.get_or_insert((None, Cause::NodeReady));
+                self.locals[i].node = Some(node);
+            }
+        }
+    }
+
+    fn serve(&mut self, gateway: &GatewayName, name: &PolicyName, policy: &Policy) -> Result<(), Unmet> {
+        if !self.world.nodes.keys().any(|node| self.ready(gateway, node)) {
+            return Err(Unmet::NoReadyNode);
+        }
+        if policy.ask == Ask::NodeAddress {
+            let node = Some(self.choose(gateway, None, Some(name), &[])?);
+            self.locals.push(Local { gateway: gateway.clone(), name: name.clone(), node, left: None });
+            return Ok(());
+        }
+        let eip = self.pick(gateway, name, policy)?;
+        let first = eip.addresses().next().unwrap();
+        let Some(i) = self.seat_of(gateway, first) else {
+            let node = Some(self.choose(gateway, Some(eip), None, &[])?);
+            let slot = self.free_slot();
+            self.seats.push(Seat {
+                gateway: gateway.clone(),
+                eip,
+                slot,
+                node,
+                epoch: 1,
+                recorded: eip.addresses().collect(),
+                users: BTreeSet::from([name.clone()]),
+                left: None,
+                fresh: true,
+            });
+            return Ok(());
+        };
+        let at = self.seats[i].node.clone();
+        let stays = at.as_ref().is_some_and(|node| self.ready(gateway, node) && !self.barred(eip, node));
+        if !stays {
+            let to = self.choose(gateway, Some(eip), None, &[])?;
+            let why = at.as_ref().map_or(Cause::NodeReady, |node| self.cause(gateway, node));
+            self.seats[i].left.get_or_insert((at, why));
+            self.seats[i].node = Some(to);
+        }
+        self.seats[i].users.insert(name.clone());
+        self.seats[i].recorded = eip.addresses().collect();
+        Ok(())
+    }
+
+    fn pick(&self, gateway: &GatewayName, name: &PolicyName, policy: &Policy) -> Result<Eip, Unmet> {
+        let spec = &self.world.gateways[gateway];
+        let list = &self.lists[gateway];
+        let named = |asked: Eip, explicit: bool| -> Result<Eip, Unmet> {
+            let first = asked.addresses().next().ok_or(Unmet::PoolEmpty)?;
+            for a in asked.addresses() {
+                if !spec.pool.contains(a) {
+                    return Err(Unmet::OutsidePool(a));
+                }
+            }
+            let eip = list.iter().copied().find(|eip| eip.addresses().any(|a| a == first)).unwrap();
+            if asked.v4.is_some() && asked.v6.is_some() && asked != eip {
+                return Err(Unmet::PairMismatch(first, eip.v6.map(IpAddr::V6)));
+            }
+            if let Some(a) = eip.addresses().find(|a| !spec.pool.contains(*a)) {
+                return Err(Unmet::OutsidePool(a));
+            }
+            if let Some(a) = eip.addresses().find(|a| !self.givable(gateway, single(*a))) {
+                return Err(Unmet::Taken(a));
+            }
+            if !self.allowed(gateway, eip, name, explicit) {
+                return Err(Unmet::NotAllowed(first));
+            }
+            Ok(eip)
+        };
+        let may: Vec<Eip> = list
+            .iter()
+            .copied()
+            .filter(|eip| self.givable(gateway, *eip) && self.allowed(gateway, *eip, name, false))
+            .collect();
+        let used = |eip: Eip| self.users(gateway, eip).len();
+        let unused = may.iter().copied().find(|eip| used(*eip) == 0);
+        let hash = pick::hash(self.world.seed, &[spec.uid.as_bytes(), policy.uid.as_bytes()]);
+        let draw = || may.get((u128::from(hash) % may.len().max(1) as u128) as usize).copied().ok_or(Unmet::PoolEmpty);
+        match policy.ask {
+            Ask::NodeAddress => unreachable!(),
+            Ask::Explicit(asked) => named(asked, true),
+            Ask::Default if spec.default.is_none() => {
+                let v4 = spec.pool.v4_at(0);
+                let v6 = if v4.is_some() { None } else { spec.pool.v6_at(0) };
+                named(Eip { v4, v6 }, false)
+            }
+            Ask::Default => named(spec.default, false),
+            Ask::Random => draw(),
+            Ask::PreferUnallocated => unused.map_or_else(draw, Ok),
+            Ask::Limit(n) => {
+                let mut best: Option<Eip> = None;
+                for eip in may.iter().copied().filter(|eip| (1..usize::from(n)).contains(&used(*eip))) {
+                    if best.is_none_or(|best| used(eip) > used(best)) {
+                        best = Some(eip);
+                    }
+                }
+                best.or(unused).map_or_else(draw, Ok)
+            }
+        }
+    }
+
+    /// The node mode's choice for an address, or for a policy on the node's own, with some nodes left out.
+    fn choose(
+        &self,
+        gateway: &GatewayName,
+        eip: Option<Eip>,
+        local: Option<&PolicyName>,
+        not: &[NodeName],
+    ) -> Result<NodeName, Unmet> {
+        let spec = &self.world.gateways[gateway];
+        let key = match (eip, local) {
+            (Some(eip), _) => match eip.addresses().next().unwrap() {
+                IpAddr::V4(v4) => pick::hash(self.world.seed, &[spec.uid.as_bytes(), &v4.octets()]),
+                IpAddr::V6(v6) => pick::hash(self.world.seed, &[spec.uid.as_bytes(), &v6.octets()]),
+            },
+            (None, Some(name)) => {
+                pick::hash(self.world.seed, &[spec.uid.as_bytes(), self.world.policies[name].uid.as_bytes()])
+            }
+            (None, None) => unreachable!(),
+        };
+        let weight = |node: &NodeName| pick::weight(key, pick::hash(self.world.seed, &[node.as_bytes()]));
+        let open: Vec<&NodeName> = self
+            .world
+            .nodes
+            .keys()
+            .filter(|node| {
+                self.ready(gateway, node) && !not.contains(node) && eip.is_none_or(|eip| !self.barred(eip, node))
+            })
+            .collect();
+        let mut fit: Vec<&NodeName> =
+            open.iter().copied().filter(|node| eip.is_none() || self.has_room(node)).collect();
+        if fit.is_empty() {
+            return Err(if open.is_empty() { Unmet::NoReadyNode } else { Unmet::NoCapacity });
+        }
+        let keep_best = |fit: &mut Vec<&NodeName>, score: &dyn Fn(&NodeName) -> i64| {
+            let best = fit.iter().map(|node| score(node)).max().unwrap();
+            fit.retain(|node| score(node) == best);
+        };
+        match spec.mode {
+            NodeMode::Average => {
+                keep_best(&mut fit, &|node| -self.load(gateway, node));
+                keep_best(&mut fit, &|node| -self.addresses_on(gateway, node));
+            }
+            NodeMode::FewestNodes => keep_best(&mut fit, &|node| self.load(gateway, node)),
+            NodeMode::Limit(n) => {
+                let n = i64::from(n);
+                if fit.iter().any(|node| (1..n).contains(&self.load(gateway, node))) {
+                    fit.retain(|node| (1..n).contains(&self.load(gateway, node)));
+                    keep_best(&mut fit, &|node| self.load(gateway, node));
+                } else if fit.iter().any(|node| self.load(gateway, node) == 0) {
+                    fit.retain(|node| self.load(gateway, node) == 0);
+                }
+            }
+        }
+        Ok(fit.into_iter().max_by_key(|node| weight(node)).unwrap().clone())
+    }
+
+    fn load(&self, gateway: &GatewayName, node: &NodeName) -> i64 {
+        let seats = self.seats.iter().filter(|seat| seat.gateway == *gateway && seat.node.as_ref() == Some(node));
+        let locals = self.locals.iter().filter(|local| local.gateway == *gateway && local.node.as_ref() == Some(node));
+        (seats.map(|seat| seat.users.len()).sum::<usize>() + locals.count()) as i64
+    }
+
+    fn addresses_on(&self, gateway: &GatewayName, node: &NodeName) -> i64 {
+        let seats = self.seats.iter().filter(|seat| seat.gateway == *gateway && seat.node.as_ref() == Some(node));
+        seats.filter(|seat| !seat.users.is_empty()).count() as i64
+    }
+
+    fn has_room(&self, node: &NodeName) -> bool {
+        let there = self.seats.iter().filter(|seat| seat.node.as_ref() == Some(node)).count();
+        self.world.nodes[node].capacity.is_none_or(|capacity| there < capacity as usize)
+    }
+
+    fn ready(&self, gateway: &GatewayName, node: &NodeName) -> bool {
+        let spec = &self.world.gateways[gateway];
+        self.world.nodes.get(node).is_some_and(|node| node.ready && spec.selector.matches(&node.labels))
+    }
+
+    fn barred(&self, eip: Eip, node: &NodeName) -> bool {
+        eip.addresses().any(|a| self.world.barred.get(&a).is_some_and(|nodes| nodes.contains(node)))
+    }
+
+    fn cause(&self, gateway: &GatewayName, node: &NodeName) -> Cause {
+        let Some(there) = self.world.nodes.get(node) else { return Cause::NodeDeleted };
+        if !there.ready {
+            Cause::NodeNotReady
+        } else if self.ready(gateway, node) {
+            Cause::Barred
+        } else {
+            Cause::NotSelected
+        }
+    }
+
+    fn seat_of(&self, gateway: &GatewayName, address: IpAddr) -> Option<usize> {
+        let is_it = |seat: &Seat| seat.gateway == *gateway && seat.eip.addresses().any(|a| a == address);
+        self.seats.iter().position(is_it)
+    }
+
+    fn users(&self, gateway: &GatewayName, eip: Eip) -> BTreeSet<PolicyName> {
+        let seat = self.seats.iter().find(|seat| seat.gateway == *gateway && seat.eip == eip);
+        seat.map(|seat| seat.users.clone()).unwrap_or_default()
+    }
+
+    /// In the pool, not taken, and not recorded for another gateway.
+    fn givable(&self, gateway: &GatewayName, eip: Eip) -> bool {
+        eip.addresses().all(|a| {
+            let elsewhere =
+                self.seats.iter().any(|seat| seat.gateway != *gateway && seat.eip.addresses().any(|b| a == b));
+            self.world.gateways[gateway].pool.contains(a)
+                && !self.world.taken.contains(&a)
+                && !elsewhere
+                && !self.strays.contains_key(&a)
+        })
+    }
+
+    fn allowed(&self, gateway: &GatewayName, eip: Eip, name: &PolicyName, explicit: bool) -> bool {
+        let users = self.users(gateway, eip);
+        let asked = |user: &PolicyName| matches!(self.world.policies[user].ask, Ask::Explicit(_));
+        !self.world.gateways[gateway].exclusive
+            || users.iter().all(|user| user.namespace == name.namespace)
+            || (!explicit && !users.iter().any(asked))
+    }
+
+    fn order(&self, gateway: &GatewayName, eip: Eip) -> usize {
+        self.lists[gateway].iter().position(|other| *other == eip).unwrap()
+    }
+
+    fn has_something(&self, name: &PolicyName) -> bool {
+        self.seats.iter().any(|seat| seat.users.contains(name)) || self.locals.iter().any(|local| local.name == *name)
+    }
+
+    fn write(mut self) -> Plan {
+        let mut plan = Plan { unmet: std::mem::take(&mut self.unmet), ..Plan::default() };
+        for seat in &mut self.seats {
+            if let Some((from, why)) = seat.left.clone().filter(|(from, _)| !seat.fresh && *from != seat.node) {
+                seat.epoch += 1;
+                let (gateway, to) = (seat.gateway.clone(), seat.node.clone());
+                plan.moves.push(Move { eip: seat.eip, policy: None, gateway, from, to, why });
+            }
+        }
+        for local in &self.locals {
+            if let Some((from, why)) = local.left.clone().filter(|(from, _)| *from != local.node) {
+                let (gateway, to, policy) = (local.gateway.clone(), local.node.clone(), Some(local.name.clone()));
+                plan.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, why });
+            }
+        }
+        plan.moves.sort_by_key(|m| (m.gateway.clone(), m.eip, m.policy.clone()));
+        for seat in &self.seats {
+            for a in &seat.recorded {
+                if seat.users.is_empty() {
+                    plan.recycled.insert(*a);
+                }
+            }
+            for a in seat.eip.addresses().filter(|_| !seat.users.is_empty()) {
+                let held = Held {
+                    gateway: seat.gateway.clone(),
+                    pair: seat.eip.addresses().find(|b| *b != a),
+                    slot: seat.slot,
+                    node: seat.node.clone(),
+                    epoch: seat.epoch,
+                };
+                let outside_pool = !self.world.gateways[&seat.gateway].pool.contains(a);
+                plan.addresses.insert(a, Placed { held, standby: self.standby(seat), outside_pool });
+            }
+            for user in &seat.users {
+                let binding = Binding { eip: seat.eip, node: seat.node.clone(), gateway: seat.gateway.clone() };
+                plan.bindings.insert(user.clone(), binding);
+            }
+        }
+        plan.recycled.extend(self.strays.keys());
+        if self.world.keep_unused {
+            plan.recycled.clear();
+        }
+        for local in &self.locals {
+            let binding = Binding { eip: Eip::default(), node: local.node.clone(), gateway: local.gateway.clone() };
+            plan.bindings.insert(local.name.clone(), binding);
+        }
+        for (name, policy) in &self.world.policies {
+            let unmet = match plan.bindings.get(name) {
+                _ if policy.refused => Some(Unmet::Refused),
+                None if !self.world.gateways.contains_key(&policy.gateway) => Some(Unmet::GatewayNotFound),
+                None => continue,
+                Some(binding) if binding.gateway != policy.gateway || !fits(policy.ask, binding.eip) => {
+                    Some(Unmet::ImmutableField)
+                }
+                Some(binding) if binding.node.is_some() => None,
+                Some(binding) if binding.eip.is_none() => Some(Unmet::NoReadyNode),
+                Some(binding) => self.choose(&binding.gateway, Some(binding.eip), None, &[]).err(),
+            };
+            if let Some(unmet) = unmet {
+                plan.unmet.insert(name.clone(), unmet);
+            }
+        }
+        for (name, gateway) in &self.world.gateways {
+            plan.views.insert(name.clone(), self.view(name, gateway));
+        }
+        plan
+    }
+
+    fn view(&self, name: &GatewayName, gateway: &Gateway) -> View {
+        let mut view =
+            View { total: [gateway.pool.v4.count() as u64, gateway.pool.v6.count() as u64], ..View::default() };
+        view.free = view.total;
+        for (node, there) in &self.world.nodes {
+            if !gateway.selector.matches(&there.labels) {
+                continue;
+            }
+            let mut entries = Vec::new();
+            for seat in self.seats.iter().filter(|seat| seat.gateway == *name && seat.node.as_ref() == Some(node)) {
+                if !seat.users.is_empty() {
+                    entries.push(Entry { eip: seat.eip, policies: seat.users.iter().cloned().collect() });
+                }
+            }
+            let locals = self.locals.iter().filter(|local| local.gateway == *name && local.node.as_ref() == Some(node));
+            let mut policies: Vec<PolicyName> = locals.map(|local| local.name.clone()).collect();
+            policies.sort();
+            if !policies.is_empty() {
+                entries.push(Entry { eip: Eip::default(), policies });
+            }
+            entries.sort_by_key(|entry| entry.eip);
+            view.nodes.insert(node.clone(), entries);
+        }
+        for seat in self.seats.iter().filter(|seat| seat.gateway == *name && !seat.users.is_empty()) {
+            view.policies += seat.users.len() as u64;
+            for a in seat.eip.addresses().filter(|a| gateway.pool.contains(*a)) {
+                view.free[usize::from(a.is_ipv6())] -= 1;
+            }
+        }
+        view.policies += self.locals.iter().filter(|local| local.gateway == *name).count() as u64;
+        view
+    }
+
+    /// What happens to this seat when its node is lost: all orphans of all gateways, in order, on a copy.
+    fn standby(&self, seat: &Seat) -> Vec<NodeName> {
+        let Some(lost) = &seat.node else { return Vec::new() };
+        let mut world = self.world.clone();
+        world.nodes.get_mut(lost).unwrap().ready = false;
+        let mut copy = Model {
+            world: &world,
+            ledger: self.ledger,
+            lists: self.lists.clone(),
+            seats: self.seats.clone(),
+            locals: self.locals.clone(),
+            strays: self.strays.clone(),
+            unmet: BTreeMap::new(),
+        };
+        let orphans: Vec<usize> = (0..copy.seats.len())
+            .filter(|i| copy.seats[*i].node.as_ref() == Some(lost) && !copy.seats[*i].users.is_empty())
+            .collect();
+        for i in &orphans {
+            copy.seats[*i].node = None;
+        }
+        // policies on the node's own address leave as well, but find their places after the addresses
+        for local in copy.locals.iter_mut().filter(|local| local.node.as_ref() == Some(lost)) {
+            local.node = None;
+        }
+        let mut order = orphans;
+        order.sort_by_key(|i| {
+            let seat = &copy.seats[*i];
+            (seat.gateway.clone(), std::cmp::Reverse(seat.users.len()), copy.order(&seat.gateway, seat.eip))
+        });
+        for i in order {
+            let (gateway, eip) = (copy.seats[i].gateway.clone(), copy.seats[i].eip);
+            let mut chosen = Vec::new();
+            while let Ok(node) = copy.choose(&gateway, Some(eip), None, &chosen) {
+                chosen.push(node);
+                if chosen.len() == 3 {
+                    break;
+                }
+            }
+            if gateway == seat.gateway && eip == seat.eip {
+                return chosen;
+            }
+            copy.seats[i].node = chosen.first().cloned();
+        }
+        unreachable!()
+    }
+}
+
+pub(crate) fn fits(ask: Ask, eip: Eip) -> bool {
+    match ask {
+        Ask::NodeAddress => eip.is_none(),
+        Ask::Explicit(e) => !eip.is_none() && (e.v4.is_none() || e.v4 == eip.v4) && (e.v6.is_none() || e.v6 == eip.v6),
+        Ask::Default | Ask::Random | Ask::PreferUnallocated | Ask::Limit(_) => !eip.is_none(),
+    }
+}
