@@ -19,12 +19,32 @@
 //!
 //! This crate does not know `portolan-core`: `control` turns what is written here into checked domain types.
 #![warn(missing_docs)]
+#![expect(clippy::duplicated_attributes, reason = "kube takes several printer columns as repeated attributes")]
+
+pub mod address_claim;
+pub mod egress;
+mod schema;
+pub mod words;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
 
 /// Every custom resource definition of ours, in the order in which they are applied.
-///
-/// The list is empty until the first capability brings its kinds.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    Vec::new()
+    [
+        address_claim::AddressClaim::crd(),
+        egress::EgressGateway::crd(),
+        egress::EgressPolicy::crd(),
+        egress::EgressClusterPolicy::crd(),
+        egress::EgressTunnel::crd(),
+        egress::EgressEndpointSlice::crd(),
+        egress::EgressClusterEndpointSlice::crd(),
+        schema::ruled(
+            egress::EgressClusterInfo::crd(),
+            "self.metadata.name == 'default'",
+            "there is one EgressClusterInfo, and its name is `default`",
+        ),
+    ]
+    .map(schema::finished)
+    .into()
 }

@@ -1,0 +1,109 @@
+//! AddressClaim: the one ledger of every address at the edge.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// Who has an address. The object's name is the address (IPv6: eight groups of four hexadecimal digits, joined by
+/// dots), so the API server itself sees to it that no address is given twice. Each use has a section of its own,
+/// written by its capability alone.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+#[kube(
+    group = "portolan.dev",
+    version = "v1alpha1",
+    kind = "AddressClaim",
+    plural = "addressclaims",
+    shortname = "addr",
+    category = "portolan",
+    status = "AddressClaimStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Use", type_ = "string", json_path = r".metadata.labels['portolan\.dev/use']"),
+    printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.egress.gateway"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.egress.node"),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.egress.state"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Pair", type_ = "string", json_path = ".spec.egress.pair", priority = 1),
+    printcolumn(name = "Slot", type_ = "integer", json_path = ".spec.egress.slot", priority = 1),
+    printcolumn(name = "Epoch", type_ = "integer", json_path = ".spec.egress.epoch", priority = 1)
+)]
+pub struct AddressClaimSpec {
+    /// Use as an egress address. Empty when the address has another use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressClaim>,
+}
+
+/// An egress address: where it lives.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct EgressClaim {
+    /// The EgressGateway whose pool it comes from.
+    pub gateway: String,
+    /// The address of the other family that goes with it. Empty when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
+    /// The number that stands for it in packet marks: 2 to 16383.
+    #[schemars(range(min = 2, max = 16383))]
+    pub slot: u16,
+    /// The node that holds it. Empty while no gateway node is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The node that held it before, until that one has withdrawn it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_node: Option<String>,
+    /// Who takes over if the node is lost, first choice first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3), extend("x-kubernetes-list-type" = "atomic"))]
+    pub standby: Vec<String>,
+    /// Counts the moves; a higher one is newer.
+    #[schemars(range(min = 1))]
+    pub epoch: u64,
+}
+
+/// What the nodes say of an address.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+pub struct AddressClaimStatus {
+    /// The egress address as its node has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressHolding>,
+    /// Held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Which node has an egress address, as that node says.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+pub struct EgressHolding {
+    /// The node that speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The epoch it speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// How far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<HoldingState>,
+}
+
+/// How far a node is with an address.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldingState {
+    /// Nothing was done yet.
+    Pending,
+    /// The rules are being loaded.
+    Preparing,
+    /// The node answers for it.
+    Held,
+    /// The node no longer answers for it, but still translates.
+    Withdrawing,
+    /// Running connections are being handed over.
+    Draining,
+    /// The node lost its lease and was cut off by its own kernel.
+    Fenced,
+    /// Nothing of it is left on the node.
+    Released,
+}

@@ -1,0 +1,79 @@
+//! Words that more than one place must spell alike: labels, annotations, finalizers, conditions and their reasons.
+
+/// Field manager prefix and label domain of ours.
+pub const DOMAIN: &str = "portolan.dev";
+
+/// On every AddressClaim: which use the address has (`gateway`, `egress`, `cloud`).
+pub const USE: &str = "portolan.dev/use";
+/// Holds an AddressClaim until its address was withdrawn everywhere.
+pub const ADDRESS_CLAIM_FINALIZER: &str = "portolan.dev/address-claim";
+
+/// Egress: words of the original and ours.
+pub mod egress {
+    /// Holds an EgressGateway while policies use it.
+    pub const GATEWAY_FINALIZER: &str = "egressgateway.spidernet.io/egressgateway";
+    /// Holds an EgressTunnel until its node's agent has cleaned up.
+    pub const TUNNEL_FINALIZER: &str = "egressgateway.spidernet.io/egresstunnel";
+    /// Label on a Namespace: the gateway of policies there that name none.
+    pub const NAMESPACE_DEFAULT: &str = "spidernet.io/egressgateway-default";
+    /// Label on endpoint slices: the policy they belong to.
+    pub const POLICY_NAME: &str = "spidernet.io/policy-name";
+    /// Annotation on an EgressGateway: a label selector for the namespaces whose policies may use it. Absent: all.
+    pub const ALLOWED_NAMESPACES: &str = "portolan.dev/allowed-namespaces";
+    /// Annotation on an EgressGateway: `true` lets an explicitly asked-for address serve one namespace only.
+    pub const EXCLUSIVE_EIPS: &str = "portolan.dev/exclusive-eips";
+    /// Annotation on a policy: `drop` (default) or `pass` what it selects while no gateway node is ready.
+    pub const WHEN_UNAVAILABLE: &str = "portolan.dev/egress-when-unavailable";
+    /// Label on a Node: `true` moves every egress address away from it.
+    pub const DRAIN: &str = "portolan.dev/egress-drain";
+}
+
+/// Condition types.
+pub mod conditions {
+    /// The object is valid and was taken up.
+    pub const ACCEPTED: &str = "Accepted";
+    /// What it asks for is in force everywhere.
+    pub const PROGRAMMED: &str = "Programmed";
+    /// The summary: accepted and programmed.
+    pub const READY: &str = "Ready";
+    /// An address lives where its claim says.
+    pub const HELD: &str = "Held";
+}
+
+/// Reasons of conditions and events; metric labels use the same words.
+pub mod reasons {
+    /// Nothing stands against it.
+    pub const ACCEPTED: &str = "Accepted";
+    /// A field must be edited.
+    pub const INVALID: &str = "Invalid";
+    /// The gateway that a policy names, or should default to, does not exist.
+    pub const GATEWAY_NOT_FOUND: &str = "GatewayNotFound";
+    /// No selected node is ready.
+    pub const NO_READY_NODE: &str = "NoReadyNode";
+    /// No address is free.
+    pub const POOL_EMPTY: &str = "PoolEmpty";
+    /// The address asked for is not in the pool.
+    pub const OUTSIDE_POOL: &str = "OutsidePool";
+    /// An address belongs to two owners.
+    pub const POOL_OVERLAP: &str = "PoolOverlap";
+    /// An address in use was taken out of the pool.
+    pub const POOL_SHRUNK_IN_USE: &str = "PoolShrunkInUse";
+    /// Two halves are no pair.
+    pub const PAIR_MISMATCH: &str = "PairMismatch";
+    /// Another gateway is the default already.
+    pub const DUPLICATE_DEFAULT: &str = "DuplicateDefault";
+    /// A field that cannot change was changed.
+    pub const IMMUTABLE_FIELD: &str = "ImmutableField";
+    /// Every slot is taken.
+    pub const SLOTS_EXHAUSTED: &str = "SlotsExhausted";
+    /// Every node holds as many addresses as it can.
+    pub const NO_CAPACITY: &str = "NoCapacity";
+    /// The owner of the gateway does not allow it.
+    pub const NOT_ALLOWED: &str = "NotAllowed";
+    /// Other policies win everywhere.
+    pub const SHADOWED: &str = "Shadowed";
+    /// Not yet in force everywhere.
+    pub const NOT_PROGRAMMED: &str = "NotProgrammed";
+    /// In force.
+    pub const PROGRAMMED: &str = "Programmed";
+}
