@@ -112,13 +112,18 @@ pub fn kubernetes_version() -> &'static str {
         .trim()
 }
 
-fn cached_folder() -> anyhow::Result<PathBuf> {
+/// Where programs are kept that are built once, outside the checkout.
+pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
     let cache = match variable("XDG_CACHE_HOME") {
         Some(cache) => cache,
         None => variable("HOME").context("neither XDG_CACHE_HOME nor HOME is set: set one of them")?.join(".cache"),
     };
+    Ok(cache.join("portolan"))
+}
+
+fn cached_folder() -> anyhow::Result<PathBuf> {
     let module = hash([MAIN_GO, GO_MOD, GO_SUM]);
-    Ok(cache.join("portolan/kube").join(format!("{}-{module:08x}", kubernetes_version())))
+    Ok(cache_folder()?.join("kube").join(format!("{}-{module:08x}", kubernetes_version())))
 }
 
 fn variable(name: &str) -> Option<PathBuf> {
@@ -144,7 +149,7 @@ fn remove_if_there(folder: &Path) -> io::Result<()> {
 }
 
 /// FNV-1a of the texts, with a zero byte after each: fixed by definition, so a folder's name never drifts.
-fn hash<const N: usize>(texts: [&str; N]) -> u32 {
+pub(crate) fn hash<const N: usize>(texts: [&str; N]) -> u32 {
     texts
         .iter()
         .flat_map(|text| text.bytes().chain([0]))

@@ -7,7 +7,7 @@
 //! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
 //! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
 //! - [`ticket`]: two small custom kinds to try a controller runtime on.
-//! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`).
+//! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`), and [`helm`] likewise.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -31,12 +31,13 @@ pub mod builders;
 pub mod control_plane;
 pub mod crd;
 pub mod faults;
+pub mod helm;
 mod kubeconfig;
 pub mod program;
 pub mod ticket;
 
 pub use binaries::Binaries;
 pub use control_plane::ControlPlane;
-pub use crd::install;
+pub use crd::{install, install_definition};
 pub use faults::{Exchange, Fault, FaultProxy, Faults, Phase, WatchStep};
 pub use program::{Program, Signal};

@@ -96,6 +96,14 @@ pub fn example(package: &str, name: &str) -> anyhow::Result<PathBuf> {
     if built.ends_with("release") {
         cargo.arg("--release");
     }
+    // What the outer cargo says of the package under test would make build scripts, and all above them, run again.
+    let own = |name: &std::ffi::OsStr| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| own(name)) {
+        cargo.env_remove(name);
+    }
     let output = cargo.stdin(Stdio::null()).output().context("starting cargo failed")?;
     anyhow::ensure!(output.status.success(), "building {name} failed:\n{}", String::from_utf8_lossy(&output.stderr));
     Ok(built.join("examples").join(name))

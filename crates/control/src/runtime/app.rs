@@ -55,8 +55,12 @@ impl Ctx {
     /// A writer that owns the fields of `portolan-CAPABILITY`, and reports events in that name.
     pub fn writer(&self, capability: &str) -> Writer {
         let manager = format!("portolan-{capability}");
-        let recorder = Recorder::new(self.client.clone(), &manager, &self.instance);
-        Writer::new(self.client.clone(), &manager, recorder, self.metrics.clone())
+        Writer::new(self.client.clone(), &manager, self.recorder(capability), self.metrics.clone())
+    }
+
+    /// Reports events in the name of `portolan-CAPABILITY`.
+    pub fn recorder(&self, capability: &str) -> Recorder {
+        Recorder::new(self.client.clone(), &format!("portolan-{capability}"), &self.instance)
     }
 
     /// The loop of a capability.
@@ -131,6 +135,16 @@ impl Process {
         self.ctx.tasks.failed().await
     }
 
+    /// Runs until SIGTERM, SIGINT or a broken task, then stops in order.
+    pub async fn run(self) -> Result<(), Error> {
+        let broken = tokio::select! {
+            () = admin::terminated() => None,
+            task = self.broken() => Some(task),
+        };
+        self.stop().await?;
+        broken.map_or(Ok(()), |task| Err(Error::Broken { task }))
+    }
+
     /// Lets the loops finish what they are at, then gives the lease back.
     pub async fn stop(self) -> Result<(), Error> {
         let Self { ctx, election, drain, .. } = self;
@@ -147,11 +161,5 @@ impl Process {
 
 /// Runs a process until SIGTERM, SIGINT or a broken task, then stops it in order.
 pub async fn run(client: Client, options: Options, start: impl FnOnce(&Ctx, &mut Registry)) -> Result<(), Error> {
-    let process = Process::start(client, options, start)?;
-    let broken = tokio::select! {
-        () = admin::terminated() => None,
-        task = process.broken() => Some(task),
-    };
-    process.stop().await?;
-    broken.map_or(Ok(()), |task| Err(Error::Broken { task }))
+    Process::start(client, options, start)?.run().await
 }

@@ -11,7 +11,7 @@ use kube::{Client, Resource};
 use tracing::debug;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::conditions::transitions;
+use super::conditions::{find, transitions};
 use super::endpoint::Endpoint;
 
 /// Sends events in the name of one controller.
@@ -28,45 +28,80 @@ impl Recorder {
         Self { client, controller: controller.to_owned(), instance: instance.to_owned() }
     }
 
-    /// Tells each condition that moved between `seen` and `now`. An event that cannot be sent is dropped.
+    /// Tells each condition that moved between `seen` and `now`. That an object is fine from the start is no news.
     pub async fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, seen: &[Condition], now: &[Condition]) {
         for condition in transitions(seen, now) {
-            let event = self.event(object, condition);
-            let namespace = event.metadata.namespace.clone().unwrap_or_default();
-            match Endpoint::<Event>::new(&self.client, &namespace).create(&event).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                Err(problem) => debug!(%problem, reason = condition.reason, "event not sent"),
+            let fine = condition.status == "True";
+            if fine && find(seen, &condition.type_).is_none() {
+                continue;
             }
+            let what = What { reason: &condition.reason, action: &condition.type_, note: &condition.message };
+            self.report(object, if condition.status == "False" { Tone::Warning } else { Tone::Normal }, &what).await;
         }
     }
 
-    fn event<K: Resource<DynamicType = ()>>(&self, object: &K, condition: &Condition) -> Event {
-        let regarding: ObjectReference = object.object_ref(&());
+    /// Tells what happened to an object. An event that cannot be sent is dropped; one that was sent already for this
+    /// version of the object is not repeated.
+    pub async fn report<K: Resource<DynamicType = ()>>(&self, object: &K, tone: Tone, what: &What<'_>) {
+        let event = self.event(object.object_ref(&()), tone, what);
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        match Endpoint::<Event>::new(&self.client, &namespace).create(&event).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(problem) => debug!(%problem, reason = what.reason, "event not sent"),
+        }
+    }
+
+    fn event(&self, regarding: ObjectReference, tone: Tone, what: &What<'_>) -> Event {
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let moment = format!(
             "{}|{}|{}|{}|{}",
             regarding.uid.as_deref().unwrap_or_default(),
-            condition.type_,
-            condition.status,
-            condition.reason,
+            what.action,
+            what.reason,
+            what.note,
             regarding.resource_version.as_deref().unwrap_or_default(),
         );
-        let name = format!("{}.{:016x}", regarding.name.as_deref().unwrap_or_default(), xxh3_64(moment.as_bytes()));
+        let about = regarding.name.as_deref().unwrap_or_default();
+        let about = about[..about.floor_char_boundary(LONGEST_NAME - 17)].trim_end_matches(['.', '-']);
+        let name = format!("{about}.{:016x}", xxh3_64(moment.as_bytes()));
         Event {
             metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
-            action: Some(condition.type_.clone()),
+            action: Some(what.action.to_owned()),
             event_time: Some(MicroTime(Timestamp::now())),
-            note: Some(limited(&condition.message)),
-            reason: Some(condition.reason.clone()),
+            note: Some(limited(what.note)),
+            reason: Some(what.reason.to_owned()),
             regarding: Some(regarding),
             reporting_controller: Some(self.controller.clone()),
             reporting_instance: Some(self.instance.clone()),
-            type_: Some(if condition.status == "False" { "Warning" } else { "Normal" }.to_owned()),
+            type_: Some(match tone {
+                Tone::Normal => "Normal".to_owned(),
+                Tone::Warning => "Warning".to_owned(),
+            }),
             ..Event::default()
         }
     }
 }
+
+/// Whether the user must act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Good to know.
+    Normal,
+    /// The user must act.
+    Warning,
+}
+
+/// What happened: a reason from the bounded vocabulary, what was being done, and a note for people.
+#[derive(Debug, Clone, Copy)]
+pub struct What<'a> {
+    pub reason: &'a str,
+    pub action: &'a str,
+    pub note: &'a str,
+}
+
+/// The API server refuses names over 253 bytes.
+const LONGEST_NAME: usize = 253;
 
 /// The API server refuses notes over 1,024 bytes.
 fn limited(note: &str) -> String {

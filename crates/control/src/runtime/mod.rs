@@ -24,6 +24,7 @@ pub mod endpoint;
 pub mod error;
 pub mod events;
 pub mod fence;
+pub mod lean;
 pub mod lease;
 pub mod metrics;
 pub mod queue;

@@ -111,6 +111,15 @@ impl<K: Resource> Store<K> {
         Self { view: Arc::new(RwLock::new(view)), changed, refresh: Arc::new(Notify::new()) }
     }
 
+    /// A store that shows these objects and is not watched: for plans on objects from elsewhere.
+    pub fn of(objects: impl IntoIterator<Item = K>) -> Self {
+        let store = Self::new(Arc::new(Notify::new()));
+        store.list_begins();
+        let list = objects.into_iter().map(Ok).collect();
+        store.reset(list, 0).expect("an empty store shows nothing newer");
+        store
+    }
+
     /// One object, as last shown.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.view.read().objects.get(key).cloned()
@@ -119,6 +128,23 @@ impl<K: Resource> Store<K> {
     /// All objects, as last shown. The objects are shared, not copied.
     pub fn all(&self) -> BTreeMap<Key, Arc<K>> {
         self.view.read().objects.clone()
+    }
+
+    /// Visits every object, as last shown, in order of key.
+    pub fn for_each(&self, mut visit: impl FnMut(&Key, &Arc<K>)) {
+        self.view.read().objects.iter().for_each(|(key, object)| visit(key, object));
+    }
+
+    /// Visits every object of one namespace.
+    pub fn in_namespace(&self, namespace: &str, visit: impl FnMut(&Key, &Arc<K>)) {
+        self.beginning_with(&Key { namespace: namespace.to_owned(), name: String::new() }, visit);
+    }
+
+    /// Visits every object of a namespace whose name begins so.
+    pub fn beginning_with(&self, key: &Key, mut visit: impl FnMut(&Key, &Arc<K>)) {
+        let view = self.view.read();
+        let fits = |found: &Key| found.namespace == key.namespace && found.name.starts_with(&key.name);
+        view.objects.range(key..).take_while(|(found, _)| fits(found)).for_each(|(found, object)| visit(found, object));
     }
 
     /// Objects that could not be read as this kind.
@@ -213,6 +239,14 @@ impl<K: Resource> Store<K> {
         }
         self.changed.notify_one();
         Ok(())
+    }
+
+    /// Takes word that the kind is not served: there are no objects.
+    pub(super) fn none_served(&self) {
+        let shown = self.position();
+        if let Err(WentBack { .. }) = self.reset(Vec::new(), shown) {
+            self.uncertain();
+        }
     }
 
     /// Takes one added or modified object.

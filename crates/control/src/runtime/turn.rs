@@ -23,6 +23,9 @@ pub enum Next {
 
 /// A capability, as its loop sees it.
 pub trait Turn: Send {
+    /// This replica begins to lead: what was decided in an earlier term is forgotten.
+    fn begin(&mut self) {}
+
     /// Observe, validate, plan, act, status: once. Called when every watch is settled and this replica leads.
     fn turn(&mut self) -> impl Future<Output = Result<Next, Error>> + Send;
 }
@@ -44,6 +47,7 @@ impl Loop {
     pub async fn run(self, watches: Watches, mut capability: impl Turn) {
         let mut delays = Backoff::REQUESTS.delays();
         while self.begins_to_lead(&watches).await {
+            capability.begin();
             let mut wait = Duration::ZERO;
             while self.waited(&watches, wait).await {
                 if !watches.settled() {

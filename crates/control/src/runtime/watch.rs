@@ -38,11 +38,13 @@ pub struct Selection<K> {
     pub fields: Option<String>,
     /// Drops what the capability does not read, before the object is kept. managedFields are dropped always.
     pub trim: fn(&mut K),
+    /// The kind may not be served at all: then there are no such objects, and it is looked for again and again.
+    pub optional: bool,
 }
 
 impl<K> Default for Selection<K> {
     fn default() -> Self {
-        Self { namespace: String::new(), labels: None, fields: None, trim: |_| {} }
+        Self { namespace: String::new(), labels: None, fields: None, trim: |_| {}, optional: false }
     }
 }
 
@@ -141,6 +143,16 @@ impl<K: Kind> Watch<K> {
                         match self.follow(&mut delays).await {
                             Ended::Expired => debug!("history expired, listing again"),
                             Ended::InDoubt => debug!("the answer to a write was lost, listing again"),
+                        }
+                    }
+                    Err(ListError::Request(kube::Error::Api(status)))
+                        if self.selection.optional && status.code == 404 =>
+                    {
+                        self.store.none_served();
+                        self.guard = None;
+                        tokio::select! {
+                            () = tokio::time::sleep(UNSERVED_MAY_APPEAR_AFTER) => {}
+                            () = self.store.refresh.notified() => {}
                         }
                     }
                     Err(problem) => {
@@ -288,4 +300,6 @@ const PAGE: u32 = 500;
 const SERVER_ENDS_WATCH_AFTER: u32 = 290;
 /// A connection that outlives the server's own limit without a word is dead.
 const SILENCE_MEANS_DEAD: Duration = Duration::from_mins(5);
+/// How often a kind that is not served is looked for.
+const UNSERVED_MAY_APPEAR_AFTER: Duration = Duration::from_secs(10);
 const GONE: u16 = 410;

@@ -45,18 +45,18 @@ impl Writer {
     /// Brings an object to what is wanted by server-side apply: fields left out of `want` are not ours.
     pub async fn apply<K: Kind + Serialize>(&self, store: &Store<K>, want: &K) -> Result<Wrote, Error> {
         let key = Key::of(want);
-        let mut body = body(want);
-        let hash = format!("{:016x}", xxh3_64(body.to_string().as_bytes()));
-        body["metadata"]["annotations"][APPLIED] = Value::String(hash);
+        let mut wanted = body(want);
+        let hash = format!("{:016x}", xxh3_64(wanted.to_string().as_bytes()));
+        wanted["metadata"]["annotations"][APPLIED] = Value::String(hash);
         if let Some(seen) = store.get(&key)
             && seen.meta().deletion_timestamp.is_none()
-            && covers(&wire(&*seen), &body)
+            && covers(&body(&*seen), &wanted)
         {
             return Ok(self.unchanged::<K>());
         }
         let patching = Endpoint::<K>::of(&self.client, &key);
         let params = PatchParams::apply(&self.manager).force();
-        let answer = patching.patch(Part::Object, &key.name, &params, &Patch::Apply(body)).await;
+        let answer = patching.patch(Part::Object, &key.name, &params, &Patch::Apply(wanted)).await;
         self.settle(store, "apply", &key, answer)
     }
 
@@ -88,7 +88,15 @@ impl Writer {
         });
         let patching = Endpoint::<K>::of(&self.client, &key);
         let params = PatchParams::apply(&self.manager).force();
-        let answer = patching.patch(Part::Status, &key.name, &params, &Patch::Apply(body)).await;
+        let mut answer = patching.patch(Part::Status, &key.name, &params, &Patch::Apply(body)).await;
+        // Apply leaves alone what others added, and a status is ours whole.
+        if let Ok(written) = &answer
+            && let Some(extra) = surplus(&written.status().map(wire).unwrap_or_default(), &status)
+        {
+            let body = json!({ "metadata": { "resourceVersion": written.resource_version() }, "status": extra });
+            let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+            answer = patching.patch(Part::Status, &key.name, &params, &Patch::Merge(body)).await;
+        }
         let wrote = self.settle(store, "status", &key, answer)?;
         self.recorder.tell(seen, &seen_conditions, &want_conditions).await;
         Ok(wrote)
@@ -182,6 +190,19 @@ fn body<K: Kind + Serialize>(want: &K) -> Value {
     body
 }
 
+/// A merge patch that takes away what `seen` has beyond `want`; none when there is no such thing. Lists are replaced
+/// whole by apply, save conditions, of which each writer has its own.
+fn surplus(seen: &Value, want: &Value) -> Option<Value> {
+    let (Value::Object(seen), Value::Object(want)) = (seen, want) else { return None };
+    let extra = seen.iter().filter_map(|(name, seen)| match want.get(name) {
+        Some(want) => Some((name.clone(), surplus(seen, want)?)),
+        None if name == "conditions" => None,
+        None => Some((name.clone(), Value::Null)),
+    });
+    let extra: serde_json::Map<String, Value> = extra.collect();
+    (!extra.is_empty()).then_some(Value::Object(extra))
+}
+
 /// True when everything in `want` is in `seen`, which may hold more (defaults, fields of others).
 fn covers(seen: &Value, want: &Value) -> bool {
     match (seen, want) {
@@ -216,6 +237,10 @@ mod tests {
         let seen =
             json!({ "spec": { "ports": [{ "port": 80, "protocol": "TCP" }], "type": "ClusterIP" }, "status": {} });
         assert!(covers(&seen, &want));
+        assert_eq!(surplus(&json!({ "a": 1 }), &json!({ "a": 2 })), None);
+        let seen = json!({ "eip": { "ipv4": "10.0.0.1", "ipv6": "fd00::1" }, "node": "n1", "conditions": [] });
+        let extra = json!({ "eip": { "ipv6": null }, "node": null });
+        assert_eq!(surplus(&seen, &json!({ "eip": { "ipv4": "10.0.0.1" } })), Some(extra));
         for differing in [
             json!({ "spec": { "ports": [{ "port": 81, "protocol": "TCP" }] } }),
             json!({ "spec": { "ports": [{ "port": 80 }, { "port": 81 }] } }),

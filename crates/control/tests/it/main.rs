@@ -1,9 +1,14 @@
 //! The runtime against a real API server, with faults in between.
 
 mod allocation;
+mod chart;
 mod crashes;
+mod egress;
+mod examples;
 mod harness;
 mod leadership;
+mod permissions;
+mod scenarios;
 mod steady;
 #[path = "../../examples/tickets/capability/mod.rs"]
 mod tickets;

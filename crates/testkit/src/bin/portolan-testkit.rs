@@ -1,6 +1,6 @@
 //! The testkit by hand.
 //!
-//! - `portolan-testkit setup` prepares the Kubernetes binaries and prints their folder.
+//! - `portolan-testkit setup` prepares the Kubernetes binaries and Helm, and prints the folder of the former.
 //! - `portolan-testkit run` starts a control plane, prints the path of its kubeconfig and the ids of its
 //!   processes, and ends it when standard input is closed.
 
@@ -9,7 +9,7 @@ use std::{
     process::ExitCode,
 };
 
-use portolan_testkit::{Binaries, ControlPlane};
+use portolan_testkit::{Binaries, ControlPlane, helm};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 
 fn setup() -> anyhow::Result<()> {
     let binaries = Binaries::build()?;
+    helm::build()?;
     writeln!(io::stdout(), "{}", binaries.folder().display())?;
     Ok(())
 }

@@ -1,0 +1,251 @@
+//! Plan -> writes: claims first, then what follows from them. Each object by itself; a failure of one stops no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use portolan_api::address_claim::{AddressClaim, AddressClaimSpec, EgressClaim, HoldingState};
+use portolan_api::egress::{EgressClusterInfo, EgressGateway};
+use portolan_api::words::{self, egress as egress_words};
+use portolan_core::egress::{GatewayName, NodeName, Placed};
+use portolan_core::net::claim_name;
+
+use super::model::{Dirty, Model};
+use super::observe::Cache;
+use super::ranges;
+use crate::runtime::Error;
+use crate::runtime::endpoint::Part;
+use crate::runtime::store::Key;
+use crate::runtime::write::{Writer, Wrote};
+
+/// How many writes are under way at a time.
+pub(super) const AT_ONCE: usize = 16;
+
+/// Which addresses have a claim that says what was planned, and was seen to: all but those listed. Only this file can
+/// make one.
+pub(super) struct Done(BTreeSet<IpAddr>);
+
+impl Done {
+    pub(super) fn is_recorded(&self, address: IpAddr) -> bool {
+        !self.0.contains(&address)
+    }
+}
+
+/// Writes claims; what failed stays dirty. Gives what is recorded as planned, and the first failure.
+pub(super) async fn claims(writer: &Writer, cache: &Cache, model: &Model, dirty: &mut Dirty) -> (Done, Option<Error>) {
+    if std::mem::take(&mut dirty.standby) {
+        dirty.addresses.extend(model.planner.addresses());
+    }
+    let standbys = standbys(model, &dirty.addresses);
+    let steps: Vec<(IpAddr, Step)> =
+        dirty.addresses.iter().map(|address| (*address, step(cache, model, &standbys, *address))).collect();
+    let work =
+        futures::stream::iter(steps).map(|(address, step)| async move { (address, take(writer, cache, step).await) });
+    let ended: Vec<(IpAddr, Result<Wrote, Error>)> = work.buffer_unordered(AT_ONCE).collect().await;
+    let (mut unseen, mut first) = (BTreeSet::new(), None);
+    dirty.addresses.clear();
+    for (address, outcome) in ended {
+        match outcome {
+            Ok(Wrote::Unchanged) => {}
+            Ok(Wrote::Changed) => _ = unseen.insert(address),
+            Err(problem) => {
+                unseen.insert(address);
+                dirty.addresses.insert(address);
+                first.get_or_insert(problem);
+            }
+        }
+    }
+    (Done(unseen), first)
+}
+
+/// What one address needs.
+enum Step {
+    Nothing,
+    Create(Box<AddressClaim>),
+    Replace(Box<AddressClaim>),
+    Delete(Arc<AddressClaim>),
+}
+
+fn step(cache: &Cache, model: &Model, standbys: &Standbys, address: IpAddr) -> Step {
+    let key = Key { namespace: String::new(), name: claim_name(address) };
+    let (wanted, seen) = (model.planner.placed(address), cache.claims.get(&key));
+    match (wanted, seen) {
+        (Some(placed), None) => {
+            let record = record(address, &placed, None, standbys);
+            Step::Create(Box::new(claim(key.name, record)))
+        }
+        // Somebody deleted it under its users: it must go before it can be made again.
+        (Some(_), Some(seen)) if seen.metadata.deletion_timestamp.is_some() => released(&seen),
+        (Some(placed), Some(seen)) => {
+            let Some(before) = &seen.spec.egress else { return Step::Nothing };
+            let record = record(address, &placed, Some((before, &seen)), standbys);
+            if seen.spec.egress.as_ref() == Some(&record)
+                && seen.finalizers().iter().any(|own| own == words::ADDRESS_CLAIM_FINALIZER)
+            {
+                return Step::Nothing;
+            }
+            let mut claim = seen.as_ref().clone();
+            claim.spec.egress = Some(record);
+            if claim.metadata.deletion_timestamp.is_none() {
+                claim.finalizers_mut().push(words::ADDRESS_CLAIM_FINALIZER.to_owned());
+                claim.finalizers_mut().dedup();
+            }
+            Step::Replace(Box::new(claim))
+        }
+        (None, Some(seen)) if seen.spec.egress.is_some() => match seen.metadata.deletion_timestamp {
+            None if model.planner.world().keep_unused => Step::Nothing,
+            None => Step::Delete(seen),
+            Some(_) if withdrawn(model, &seen) => released(&seen),
+            Some(_) => Step::Nothing,
+        },
+        (None, _) => Step::Nothing,
+    }
+}
+
+/// The old owner has nothing of it any more, or cannot: then the address may be given again.
+fn withdrawn(model: &Model, claim: &AddressClaim) -> bool {
+    let Some(record) = &claim.spec.egress else { return true };
+    let holding = claim.status.as_ref().and_then(|status| status.egress.as_ref());
+    let state = holding.and_then(|holding| holding.state);
+    let never_held = state.is_none();
+    let alive =
+        record.node.as_deref().is_some_and(|node| model.planner.world().nodes.get(node).is_some_and(|node| node.ready));
+    never_held || state == Some(HoldingState::Released) || !alive
+}
+
+/// Lets a claim that is being deleted go.
+fn released(seen: &Arc<AddressClaim>) -> Step {
+    let mut claim = seen.as_ref().clone();
+    claim.finalizers_mut().retain(|finalizer| finalizer != words::ADDRESS_CLAIM_FINALIZER);
+    if claim.finalizers() == seen.finalizers() { Step::Nothing } else { Step::Replace(Box::new(claim)) }
+}
+
+async fn take(writer: &Writer, cache: &Cache, step: Step) -> Result<Wrote, Error> {
+    match step {
+        Step::Nothing => Ok(Wrote::Unchanged),
+        Step::Create(claim) => writer.create(&cache.claims, claim.as_ref()).await,
+        Step::Replace(claim) => writer.replace(&cache.claims, Part::Object, claim.as_ref()).await,
+        Step::Delete(claim) => writer.delete(&cache.claims, claim.as_ref()).await,
+    }
+}
+
+fn claim(name: String, record: EgressClaim) -> AddressClaim {
+    AddressClaim {
+        metadata: ObjectMeta {
+            name: Some(name),
+            labels: Some(BTreeMap::from([(words::USE.to_owned(), "egress".to_owned())])),
+            finalizers: Some(vec![words::ADDRESS_CLAIM_FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: AddressClaimSpec { egress: Some(record) },
+        status: None,
+    }
+}
+
+/// What is to be recorded for an address. Who stands by stays as recorded while all of them can.
+fn record(
+    address: IpAddr,
+    placed: &Placed,
+    seen: Option<(&EgressClaim, &AddressClaim)>,
+    standbys: &Standbys,
+) -> EgressClaim {
+    let node = placed.held.node.as_deref().map(str::to_owned);
+    let before = seen.map(|(before, _)| before);
+    let settled = seen.and_then(|(_, claim)| claim.status.as_ref()?.egress.as_ref()).is_some_and(|holding| {
+        holding.node == node && holding.epoch == Some(placed.held.epoch) && holding.state == Some(HoldingState::Held)
+    });
+    let previous_node = match before {
+        Some(before) if before.node != node => before.node.clone(),
+        Some(before) if !settled => before.previous_node.clone(),
+        Some(_) | None => None,
+    };
+    let fresh = standbys.fresh.get(&address);
+    let standby = match before {
+        Some(before)
+            if before.node == node && standbys.all_can(&placed.held.gateway, node.as_deref(), &before.standby) =>
+        {
+            before.standby.clone()
+        }
+        Some(_) | None => fresh.into_iter().flatten().map(ToString::to_string).collect(),
+    };
+    EgressClaim {
+        gateway: placed.held.gateway.to_string(),
+        pair: placed.held.pair.map(|pair| pair.to_string()),
+        slot: placed.held.slot,
+        node,
+        previous_node,
+        standby,
+        epoch: placed.held.epoch,
+    }
+}
+
+/// Who would take over what, and who can stand by at all.
+struct Standbys {
+    fresh: BTreeMap<IpAddr, Vec<NodeName>>,
+    eligible: BTreeMap<GatewayName, BTreeSet<NodeName>>,
+}
+
+impl Standbys {
+    /// True when these still can, and no further one could be added.
+    fn all_can(&self, gateway: &GatewayName, owner: Option<&str>, standby: &[String]) -> bool {
+        let Some(eligible) = self.eligible.get(gateway) else { return standby.is_empty() };
+        let others = eligible.iter().filter(|node| Some(&***node) != owner).count();
+        standby.len() == others.min(3)
+            && standby.iter().all(|node| Some(node.as_str()) != owner && eligible.contains(node.as_str()))
+    }
+}
+
+fn standbys(model: &Model, addresses: &BTreeSet<IpAddr>) -> Standbys {
+    let (mut owners, mut eligible) = (BTreeSet::new(), BTreeMap::new());
+    for placed in addresses.iter().filter_map(|address| model.planner.placed(*address)) {
+        let gateway = placed.held.gateway;
+        eligible.entry(gateway.clone()).or_insert_with(|| model.planner.eligible(&gateway));
+        owners.extend(placed.held.node.map(|node| (gateway, node)));
+    }
+    let fresh = owners.iter().flat_map(|(gateway, node)| model.planner.standby(gateway, node)).collect();
+    Standbys { fresh, eligible }
+}
+
+/// Finalizers of gateways: there as long as somebody uses the gateway, gone when it is deleted and unused.
+pub(super) async fn finalizer(
+    writer: &Writer,
+    cache: &Cache,
+    model: &Model,
+    gateway: &EgressGateway,
+) -> Result<(), Error> {
+    let name: GatewayName = gateway.name_any().into();
+    let ours = |finalizer: &String| finalizer == egress_words::GATEWAY_FINALIZER;
+    let (has, deleting) = (gateway.finalizers().iter().any(ours), gateway.metadata.deletion_timestamp.is_some());
+    let used = || {
+        model.planner.is_used(&name) || {
+            let mut claimed = false;
+            cache.claims.for_each(|_, claim| {
+                claimed |= claim.spec.egress.as_ref().is_some_and(|record| record.gateway == *name);
+            });
+            claimed
+        }
+    };
+    let mut wanted = gateway.clone();
+    match (has, deleting) {
+        (false, false) => wanted.finalizers_mut().push(egress_words::GATEWAY_FINALIZER.to_owned()),
+        (true, true) if !used() => wanted.finalizers_mut().retain(|finalizer| !ours(finalizer)),
+        (true, _) | (false, true) => return Ok(()),
+    }
+    writer.replace(&cache.gateways, Part::Object, &wanted).await?;
+    Ok(())
+}
+
+/// The one EgressClusterInfo: made when it is missing, its status as found.
+pub(super) async fn cluster_info(writer: &Writer, cache: &Cache, model: &Model) -> Result<(), Error> {
+    let key = Key { namespace: String::new(), name: ranges::NAME.to_owned() };
+    let Some(seen) = cache.infos.get(&key) else {
+        let metadata = ObjectMeta { name: Some(key.name), ..ObjectMeta::default() };
+        writer.create(&cache.infos, &EgressClusterInfo { metadata, ..EgressClusterInfo::default() }).await?;
+        return Ok(());
+    };
+    writer.status(&cache.infos, seen.as_ref(), &model.found).await?;
+    Ok(())
+}

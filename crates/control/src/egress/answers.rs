@@ -1,0 +1,344 @@
+//! Egress answers: what would move, why something is where it is, how the gateways stand.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use kube::Client;
+use portolan_core::egress::{
+    Binding, Change, Flat, Move, Plan, PolicyName, Winner, explain, explain_address, flatten, is_never_served,
+};
+use portolan_core::net::parse_claim_name;
+use serde_json::{Map, Value, json};
+
+use super::because;
+use super::model::Model;
+use super::snapshot::Objects;
+use super::status::{obstacles, wanted};
+use super::validate::Families;
+use crate::answers::{Answer, Column, Unanswered, row};
+use crate::runtime::store::Key;
+
+const fn column(key: &'static str, title: &'static str) -> Column {
+    Column { key, title, wide: false }
+}
+
+const fn wide(key: &'static str, title: &'static str) -> Column {
+    Column { key, title, wide: true }
+}
+
+const CHANGES: &[Column] = &[
+    column("what", "WHAT"),
+    column("change", "CHANGE"),
+    column("from", "FROM"),
+    column("to", "TO"),
+    column("why", "WHY"),
+    wide("gateway", "GATEWAY"),
+];
+
+/// What applying these objects would change, before it does.
+pub(crate) async fn plan(client: &Client, changes: Vec<Value>) -> Result<Answer, Unanswered> {
+    let objects = Objects::read(client).await?;
+    let mut changed = objects.clone();
+    changed.overlay(changes)?;
+    let (_, before) = objects.model(Families::default());
+    let (_, after) = changed.model(Families::default());
+    Ok(difference(&before, &after))
+}
+
+pub(super) fn difference(before: &Model, after: &Model) -> Answer {
+    let (was, will) = (before.planner.plan(), after.planner.plan());
+    let mut rows: Vec<Map<String, Value>> =
+        will.moves.iter().filter(|moved| !was.moves.contains(moved)).map(move_row).collect();
+    rows.extend(grants(&was, &will));
+    rows.extend(obstacle_rows(before, after, &will));
+    for address in will.recycled.difference(&was.recycled) {
+        rows.push(row([
+            ("what", json!(address.to_string())),
+            ("change", json!("released")),
+            ("from", Value::Null),
+            ("to", Value::Null),
+            ("why", json!("no policy uses it any more")),
+            ("gateway", Value::Null),
+        ]));
+    }
+    let summary = match rows.len() {
+        0 => "nothing would change".to_owned(),
+        1 => "one thing would change".to_owned(),
+        count => format!("{count} things would change"),
+    };
+    Answer { columns: CHANGES, yes: rows.is_empty(), rows, summary }
+}
+
+fn move_row(moved: &Move) -> Map<String, Value> {
+    let Move { eip, policy, gateway, from, to, why } = moved;
+    let what = policy.as_ref().map_or_else(|| eip.to_string(), |policy| format!("policy {policy}"));
+    row([
+        ("what", json!(what)),
+        ("change", json!("moves")),
+        ("from", json!(from.as_deref())),
+        ("to", json!(to.as_deref())),
+        ("why", json!(because(*why))),
+        ("gateway", json!(&**gateway)),
+    ])
+}
+
+fn grants<'a>(was: &'a Plan, will: &'a Plan) -> impl Iterator<Item = Map<String, Value>> + 'a {
+    let policies: BTreeSet<&PolicyName> = was.bindings.keys().chain(will.bindings.keys()).collect();
+    policies.into_iter().filter_map(|policy| {
+        let (from, to) = (was.bindings.get(policy), will.bindings.get(policy));
+        let address = |binding: Option<&Binding>| binding.map(|binding| (binding.eip, binding.gateway.clone()));
+        if address(from) == address(to) {
+            return None;
+        }
+        let text = |binding: Option<&Binding>| match binding {
+            None => Value::Null,
+            Some(binding) if binding.eip.is_none() => json!("the node's own address"),
+            Some(binding) => json!(binding.eip.to_string()),
+        };
+        let (change, why) = match (from, to) {
+            (None, _) => ("granted", "the policy gets a way out"),
+            (_, None) => ("withdrawn", "the policy is gone, or may no longer have it"),
+            (Some(_), Some(_)) => ("replaced", "the policy is another one, or its address was lost"),
+        };
+        Some(row([
+            ("what", json!(format!("policy {policy}"))),
+            ("change", json!(change)),
+            ("from", text(from)),
+            ("to", text(to)),
+            ("why", json!(why)),
+            ("gateway", json!(to.or(from).map(|binding| &*binding.gateway))),
+        ]))
+    })
+}
+
+fn obstacle_rows(before: &Model, after: &Model, will: &Plan) -> Vec<Map<String, Value>> {
+    let names: BTreeSet<&PolicyName> = will.unmet.keys().chain(after.problems.keys()).collect();
+    let told = |model: &Model, name: &PolicyName| {
+        let (edit, lack) = obstacles(model, name);
+        edit.or(lack)
+    };
+    let newly = names.into_iter().filter_map(|name| {
+        let problem = told(after, name).filter(|problem| told(before, name).as_ref() != Some(problem))?;
+        Some(row([
+            ("what", json!(format!("policy {name}"))),
+            ("change", json!(problem.reason)),
+            ("from", Value::Null),
+            ("to", Value::Null),
+            ("why", json!(problem.message)),
+            ("gateway", Value::Null),
+        ]))
+    });
+    let mut rows: Vec<_> = newly.collect();
+    for (name, checked) in &after.gateways.by_name {
+        let known = before.gateways.by_name.get(name).and_then(|checked| checked.problem.as_ref());
+        if let Some(problem) = checked.problem.as_ref().filter(|problem| known != Some(problem)) {
+            rows.push(row([
+                ("what", json!(format!("gateway {name}"))),
+                ("change", json!(problem.reason)),
+                ("from", Value::Null),
+                ("to", Value::Null),
+                ("why", json!(problem.message)),
+                ("gateway", json!(&**name)),
+            ]));
+        }
+    }
+    rows
+}
+
+const STEPS: &[Column] = &[column("step", "STEP"), column("says", "SAYS")];
+
+fn steps(texts: impl IntoIterator<Item = String>, summary: String, yes: bool) -> Answer {
+    let numbered = texts.into_iter().enumerate();
+    let rows = numbered.map(|(number, text)| row([("step", json!(number + 1)), ("says", json!(text))])).collect();
+    Answer { columns: STEPS, rows, summary, yes }
+}
+
+/// Why an address is where it is.
+pub(crate) async fn why_address(client: &Client, name: &str) -> Result<Answer, Unanswered> {
+    let address: IpAddr = name.parse().ok().or_else(|| parse_claim_name(name)).ok_or_else(|| Unanswered::Unclear {
+        what: format!("`{name}` is not an address"),
+        hint: "see which there are: kubectl get addr".to_owned(),
+    })?;
+    let (_, model) = Objects::read(client).await?.model(Families::default());
+    let explained: Vec<String> = explain_address(&model.planner, address).into_iter().map(|step| step.text).collect();
+    if explained.is_empty() {
+        return Err(Unanswered::NotFound {
+            what: format!("no gateway has address {address}"),
+            hint: "see which pools there are: kubectl get egw".to_owned(),
+        });
+    }
+    let placed = model.planner.placed(address);
+    let summary = match placed.as_ref().map(|placed| placed.held.node.as_deref()) {
+        Some(Some(node)) => format!("{address} lives on node {node}"),
+        Some(None) => format!("{address} is in use, and no node is ready to hold it"),
+        None => format!("{address} is not in use"),
+    };
+    Ok(steps(explained, summary, placed.is_some()))
+}
+
+/// Why a policy has what it has.
+pub(crate) async fn why_policy(client: &Client, name: &str) -> Result<Answer, Unanswered> {
+    let (cache, model) = Objects::read(client).await?.model(Families::default());
+    let policy = policy_name(name);
+    let known = model.planner.world().policies.contains_key(&policy) || model.problems.contains_key(&policy);
+    if !known {
+        return Err(Unanswered::NotFound {
+            what: format!("there is no policy `{policy}`"),
+            hint: "name it NAMESPACE/NAME, or NAME for a cluster policy: kubectl get egp,egcp -A".to_owned(),
+        });
+    }
+    let mut texts: Vec<String> = explain(&model.planner, &policy).into_iter().map(|step| step.text).collect();
+    texts.extend(model.problems.get(&policy).map(|problem| format!("{}: {}", problem.reason, problem.message)));
+    let binding = model.planner.binding(&policy);
+    let status = wanted(&cache, &model, &policy, binding.as_ref(), 0);
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let yes = ready.is_some_and(|condition| condition.status == "True");
+    if let Some(condition) = ready.filter(|_| !yes) {
+        texts.push(format!("it is not ready: {}: {}", condition.reason, condition.message));
+    }
+    let summary = binding.map_or_else(
+        || format!("policy {policy} has no way out"),
+        |Binding { eip, node, .. }| {
+            let with = if eip.is_none() { "its node's own address".to_owned() } else { eip.to_string() };
+            format!("policy {policy} leaves with {with} through node {}", node.as_deref().unwrap_or("none"))
+        },
+    );
+    Ok(steps(texts, summary, yes))
+}
+
+/// Which policy a pod leaves by, and why that one.
+pub(crate) async fn why_pod(client: &Client, name: &str, destination: Option<&str>) -> Result<Answer, Unanswered> {
+    let destination: Option<IpAddr> = destination
+        .map(|text| {
+            text.parse().map_err(|_| Unanswered::Unclear {
+                what: format!("destination `{text}` is not an address"),
+                hint: "give one like 203.0.113.7".to_owned(),
+            })
+        })
+        .transpose()?;
+    let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
+    let key = Key { namespace: namespace.to_owned(), name: pod.to_owned() };
+    let (cache, model) = Objects::read(client).await?.model(Families::default());
+    let Some(seen) = cache.pods.get(&key) else {
+        return Err(Unanswered::NotFound {
+            what: format!("there is no pod `{key}`"),
+            hint: format!("see which there are: kubectl get pods -n {namespace}"),
+        });
+    };
+    let mut texts = Vec::new();
+    if seen.spec.host_network {
+        texts.push(
+            "the pod is on its node's network: no policy serves it, it leaves with the node's address".to_owned(),
+        );
+        return Ok(steps(texts, format!("pod {key} leaves with its node's address"), false));
+    }
+    let policies = model.selected.of_pod(&key);
+    texts.extend(policies.iter().map(|policy| format!("policy {policy} selects the pod")));
+    let winner = winner(&model, &key, destination);
+    let summary = match (&winner, destination) {
+        (Some(winner), _) => {
+            texts.push(winner.1.clone());
+            texts.extend(explain(&model.planner, &winner.0).into_iter().map(|step| step.text));
+            format!("pod {key} leaves by policy {}", winner.0)
+        }
+        (None, Some(destination)) if !policies.is_empty() => format!("no policy of pod {key} is for {destination}"),
+        (None, _) => format!("no policy selects pod {key}"),
+    };
+    Ok(steps(texts, summary, winner.is_some()))
+}
+
+fn winner(model: &Model, pod: &Key, destination: Option<IpAddr>) -> Option<(PolicyName, String)> {
+    let members = model.selected.of_pod(pod).iter().filter_map(|policy| model.selected.overlapping(policy).cloned());
+    let flat = flatten(&members.collect::<Vec<_>>());
+    let policy = match destination {
+        Some(destination) => served(&flat, destination)?,
+        None => flat.elsewhere.clone()?,
+    };
+    let to = destination.map_or_else(|| "destinations outside the cluster".to_owned(), |address| address.to_string());
+    Some((
+        policy.clone(),
+        format!("policy {policy} wins for {to}: by priority, then destination prefix, then scope, then age"),
+    ))
+}
+
+/// Who serves a destination. Whether it is inside the cluster is not asked here: a range that was named counts.
+fn served(flat: &Flat, destination: IpAddr) -> Option<PolicyName> {
+    if is_never_served(destination) {
+        return None;
+    }
+    let range = flat.ranges.iter().find(|(range, _)| range.contains(destination));
+    match range.map(|(_, winner)| winner) {
+        Some(Winner::Policy(policy)) => Some(policy.clone()),
+        Some(Winner::CatchAllElse(_)) | None => flat.elsewhere.clone(),
+    }
+}
+
+const GATEWAYS: &[Column] = &[
+    column("gateway", "GATEWAY"),
+    column("ready", "READY"),
+    column("nodes", "NODES"),
+    column("ipv4", "IPV4"),
+    column("ipv6", "IPV6"),
+    column("policies", "POLICIES"),
+    column("waiting", "WAITING"),
+    wide("problem", "PROBLEM"),
+];
+
+/// How the gateways stand, or what the loss of a node would move.
+pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Answer, Unanswered> {
+    let (_, mut model) = Objects::read(client).await?.model(Families::default());
+    if let Some(node) = without {
+        return loss(&mut model, node);
+    }
+    let mut rows = Vec::new();
+    for (name, checked) in &model.gateways.by_name {
+        let (usage, eligible) = (model.planner.usage(name), model.planner.eligible(name));
+        let nodes = model.planner.view(name, 0).map(|view| view.nodes.len()).unwrap_or_default();
+        let ready = checked.problem.is_none() && !eligible.is_empty();
+        let used = |family: usize| {
+            format!("{}/{}", usage.total[family].saturating_sub(usage.free[family]), usage.total[family])
+        };
+        rows.push(row([
+            ("gateway", json!(&**name)),
+            ("ready", json!(ready)),
+            ("nodes", json!(format!("{}/{nodes}", eligible.len()))),
+            ("ipv4", json!(used(0))),
+            ("ipv6", json!(used(1))),
+            ("policies", json!(usage.granted)),
+            ("waiting", json!(usage.waiting)),
+            ("problem", json!(checked.problem.as_ref().map(|problem| problem.message.clone()))),
+        ]));
+    }
+    let healthy = rows.iter().all(|row| row["ready"] == json!(true) && row["waiting"] == json!(0));
+    let summary = format!("{} gateways; used/total addresses and ready/selected nodes", rows.len());
+    Ok(Answer { columns: GATEWAYS, rows, summary, yes: healthy })
+}
+
+fn loss(model: &mut Model, node: &str) -> Result<Answer, Unanswered> {
+    let Some(mut lost) = model.planner.world().nodes.get(node).cloned() else {
+        return Err(Unanswered::NotFound {
+            what: format!("there is no node `{node}`"),
+            hint: "see which there are: kubectl get nodes".to_owned(),
+        });
+    };
+    lost.ready = false;
+    let touched = model.planner.change(Change::Node(node.into(), Some(lost)));
+    let rows: Vec<_> = touched.moves.iter().map(move_row).collect();
+    let homeless = touched.moves.iter().filter(|moved| moved.to.is_none()).count();
+    let summary = match (rows.len(), homeless) {
+        (0, _) => format!("nothing lives on node {node}: its loss would move nothing"),
+        (count, 0) => format!("the loss of node {node} would move {count}, and all find a place"),
+        (count, homeless) => {
+            format!("the loss of node {node} would move {count}, and {homeless} of them find no place")
+        }
+    };
+    Ok(Answer { columns: CHANGES, rows, summary, yes: homeless == 0 })
+}
+
+/// `NAMESPACE/NAME`, or the name of a cluster policy.
+fn policy_name(text: &str) -> PolicyName {
+    match text.split_once('/') {
+        Some((namespace, name)) => PolicyName { namespace: Some(namespace.into()), name: name.into() },
+        None => PolicyName { namespace: None, name: text.into() },
+    }
+}

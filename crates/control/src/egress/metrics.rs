@@ -1,0 +1,102 @@
+//! Egress in numbers: `portolan_egress_*`, and the names of the original.
+
+use portolan_core::egress::Cause;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Metric;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use super::model::Model;
+use super::status::obstacles;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AddressLabel {
+    gateway: String,
+    family: &'static str,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    gateway: String,
+    ready: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhyLabel {
+    why: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// What users watch.
+#[derive(Debug, Clone)]
+pub(super) struct Metrics {
+    addresses: Metric<AddressLabel, Gauge>,
+    policies: Metric<PolicyLabel, Gauge>,
+    moves: Metric<WhyLabel, Counter>,
+    unmet: Metric<ReasonLabel, Gauge>,
+}
+
+impl Metrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            addresses: Metric::default(),
+            policies: Metric::default(),
+            moves: Metric::default(),
+            unmet: Metric::default(),
+        };
+        let registry = registry.sub_registry_with_prefix("portolan_egress");
+        registry.register("addresses", "Egress addresses by gateway, family and state", metrics.addresses.clone());
+        registry.register(
+            "policies",
+            "Policies by gateway and whether they were granted a way out",
+            metrics.policies.clone(),
+        );
+        registry.register("moves", "Addresses that changed their node, by cause", metrics.moves.clone());
+        registry.register("unmet", "Policies without all they ask for, by reason", metrics.unmet.clone());
+        metrics
+    }
+
+    pub(super) fn moved(&self, why: Cause) {
+        let why = match why {
+            Cause::NodeDeleted => "NodeDeleted",
+            Cause::NodeNotReady => "NodeNotReady",
+            Cause::NotSelected => "NotSelected",
+            Cause::Barred => "Barred",
+            Cause::NodeReady => "NodeReady",
+        };
+        self.moves.get_or_create(&WhyLabel { why }).inc();
+    }
+
+    /// Sets every gauge from the plan.
+    pub(super) fn show(&self, model: &Model) {
+        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        // Gateways and reasons that are gone must not stay at their last value.
+        self.addresses.clear();
+        self.policies.clear();
+        self.unmet.clear();
+        for gateway in model.gateways.by_name.keys() {
+            let usage = model.planner.usage(gateway);
+            for (number, family) in ["ipv4", "ipv6"].into_iter().enumerate() {
+                let (total, free) = (usage.total[number], usage.free[number]);
+                let label = |state| AddressLabel { gateway: gateway.to_string(), family, state };
+                self.addresses.get_or_create(&label("free")).set(gauge(free));
+                self.addresses.get_or_create(&label("used")).set(gauge(total.saturating_sub(free)));
+            }
+            let label = |ready| PolicyLabel { gateway: gateway.to_string(), ready };
+            self.policies.get_or_create(&label("true")).set(gauge(usage.granted));
+            self.policies.get_or_create(&label("false")).set(gauge(usage.waiting));
+        }
+        for policy in model.planner.unmet_policies() {
+            let (edit, lack) = obstacles(model, policy);
+            if let Some(problem) = edit.or(lack) {
+                self.unmet.get_or_create(&ReasonLabel { reason: problem.reason }).inc();
+            }
+        }
+    }
+}

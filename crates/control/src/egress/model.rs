@@ -1,0 +1,403 @@
+//! What is seen -> the planner's world, whole at first and then change by change. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use portolan_api::address_claim::{AddressClaim, HoldingState};
+use portolan_api::egress::{EgressClusterInfoStatus, EgressGateway, Phase};
+use portolan_core::egress::{
+    Binding, Change, Eip, GatewayName, Held, Ledger, Move, Node, NodeName, Planner, PolicyName, Touched, World,
+};
+use portolan_core::net::{AddressSet, Range, parse_claim_name};
+use portolan_core::select::Labels;
+use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::observe::{Cache, Moved, Probation, says_ready};
+use super::ranges;
+use super::selected::Selected;
+use super::validate::{Families, Gateways, PolicyView, Problem, gateways, labels, policy, resolve};
+use crate::runtime::store::Key;
+
+/// The planner, and what it does not need to know but users do.
+pub(super) struct Model {
+    pub(super) planner: Planner,
+    pub(super) gateways: Gateways,
+    /// Why policies are not accepted.
+    pub(super) problems: BTreeMap<PolicyName, Problem>,
+    pub(super) selected: Selected,
+    /// What is inside the cluster.
+    pub(super) found: EgressClusterInfoStatus,
+    inside: AddressSet,
+    families: Families,
+}
+
+/// Everything whose desired state may have changed, kept until it was written.
+#[derive(Debug, Default)]
+pub(super) struct Dirty {
+    pub(super) addresses: BTreeSet<IpAddr>,
+    pub(super) policies: BTreeSet<PolicyName>,
+    pub(super) gateways: BTreeSet<GatewayName>,
+    /// Policies whose slices may differ.
+    pub(super) slices: BTreeSet<PolicyName>,
+    /// Nodes whose tunnel may differ.
+    pub(super) tunnels: BTreeSet<String>,
+    /// EgressClusterInfo may differ.
+    pub(super) info: bool,
+    pub(super) moves: Vec<Move>,
+    /// Which nodes can be used changed, so who stands by for whom did as well.
+    pub(super) standby: bool,
+}
+
+impl Dirty {
+    fn take(&mut self, touched: Touched) {
+        let Touched { addresses, policies, gateways, moves } = touched;
+        self.addresses.extend(addresses);
+        self.policies.extend(policies);
+        self.gateways.extend(gateways);
+        self.moves.extend(moves);
+    }
+}
+
+impl Model {
+    /// Everything from what is seen and recorded; all of it is to be looked at.
+    pub(super) fn whole(cache: &Cache, families: Families, probation: &mut Probation, now: Instant) -> (Self, Dirty) {
+        let found = ranges::found(cache);
+        let inside = inside(cache, &found);
+        let gateways = checked(cache, families, &inside);
+        let mut world = World { seed: seed(cache), keep_unused: cache.blurred(), ..World::default() };
+        for (name, checked) in &gateways.by_name {
+            world.gateways.insert(name.clone(), checked.gateway.clone());
+        }
+        let mut dirty = Dirty { info: true, standby: true, ..Dirty::default() };
+        cache.nodes.for_each(|key, _| {
+            let name: NodeName = key.name.as_str().into();
+            if let Some(node) = node(cache, &name, probation, now) {
+                world.nodes.insert(name, node);
+            }
+            dirty.tunnels.insert(key.name.clone());
+        });
+        cache.tunnels.for_each(|key, _| _ = dirty.tunnels.insert(key.name.clone()));
+        let mut ledger = Ledger::default();
+        cache.claims.for_each(|key, claim| {
+            let Some(address) = parse_claim_name(&key.name) else { return };
+            if taken(claim) {
+                world.taken.insert(address);
+            }
+            ledger.addresses.extend(held(claim).map(|held| (address, held)));
+            dirty.addresses.insert(address);
+        });
+        cache.gateways.for_each(|_, gateway| shown_bindings(gateway, &mut ledger.bindings));
+        let mut problems = BTreeMap::new();
+        each_policy(cache, |view| {
+            let name = view.name();
+            let recorded = recorded_gateway(cache, view, &gateways);
+            let standing = policy(view, &namespace_labels(cache, view), &gateways, recorded.as_ref());
+            if let Some(binding) =
+                binding(view, recorded.or_else(|| standing.policy.as_ref().map(|policy| policy.gateway.clone())))
+            {
+                ledger.bindings.insert(name.clone(), binding);
+            }
+            problems.extend(standing.problem.map(|problem| (name.clone(), problem)));
+            world.policies.extend(standing.policy.map(|policy| (name.clone(), policy)));
+            dirty.policies.insert(name.clone());
+            dirty.slices.insert(name);
+        });
+        let (policies, cluster_policies) = (cache.policies.all(), cache.cluster_policies.all());
+        let views = policies.values().map(|policy| PolicyView::from(&**policy));
+        let views = views.chain(cluster_policies.values().map(|policy| PolicyView::from(&**policy)));
+        let selected = Selected::whole(cache, views.map(|view| (view.name(), view)));
+        dirty.gateways.extend(world.gateways.keys().cloned());
+        let planner = Planner::new(world, ledger);
+        dirty.addresses.extend(planner.addresses());
+        dirty.moves = planner.moves().to_vec();
+        (Self { planner, gateways, problems, selected, found, inside, families }, dirty)
+    }
+
+    /// Takes up what moved.
+    pub(super) fn follow(
+        &mut self,
+        cache: &Cache,
+        moved: &Moved,
+        probation: &mut Probation,
+        now: Instant,
+        dirty: &mut Dirty,
+    ) {
+        dirty.take(self.planner.change(Change::KeepUnused(cache.blurred())));
+        self.follow_nodes(cache, moved, probation, now, dirty);
+        let regrouped = self.follow_gateways(cache, moved, dirty);
+        self.follow_claims(cache, moved, dirty);
+        self.follow_policies(cache, moved, regrouped, dirty);
+        self.follow_pods(cache, moved, dirty);
+    }
+
+    /// Nodes that were lost and have been ready long enough since.
+    pub(super) fn end_probation(&mut self, cache: &Cache, probation: &mut Probation, now: Instant, dirty: &mut Dirty) {
+        let over: Vec<NodeName> =
+            probation.waiting().filter(|(_, until)| *until <= now).map(|(node, _)| node.clone()).collect();
+        for name in over {
+            self.node(cache, name, probation, now, dirty);
+        }
+    }
+
+    fn follow_nodes(
+        &mut self,
+        cache: &Cache,
+        moved: &Moved,
+        probation: &mut Probation,
+        now: Instant,
+        dirty: &mut Dirty,
+    ) {
+        let names: BTreeSet<&String> = moved.nodes.iter().chain(&moved.tunnels).map(|key| &key.name).collect();
+        for name in names {
+            dirty.tunnels.insert(name.clone());
+            self.node(cache, name.as_str().into(), probation, now, dirty);
+        }
+    }
+
+    fn node(&mut self, cache: &Cache, name: NodeName, probation: &mut Probation, now: Instant, dirty: &mut Dirty) {
+        let now = node(cache, &name, probation, now);
+        if self.planner.world().nodes.get(&name) != now.as_ref() {
+            dirty.standby = true;
+        }
+        // The phase of a tunnel is shown by every gateway that selects the node.
+        dirty.gateways.extend(self.planner.gateways_of(&name));
+        dirty.take(self.planner.change(Change::Node(name, now)));
+    }
+
+    /// True when policies must be judged anew, as the gateways they may use changed.
+    fn follow_gateways(&mut self, cache: &Cache, moved: &Moved, dirty: &mut Dirty) -> bool {
+        if moved.ranges || !moved.nodes.is_empty() || !moved.tunnels.is_empty() {
+            let found = ranges::found(cache);
+            let inside = inside(cache, &found);
+            if found == self.found && inside == self.inside && moved.gateways.is_empty() && !moved.ranges {
+                return false;
+            }
+            dirty.info = true;
+            (self.found, self.inside) = (found, inside);
+        } else if moved.gateways.is_empty() {
+            return false;
+        }
+        let now = checked(cache, self.families, &self.inside);
+        let before = std::mem::replace(&mut self.gateways, now.clone());
+        let names: BTreeSet<&GatewayName> = before.by_name.keys().chain(now.by_name.keys()).collect();
+        for name in names {
+            let (was, is) = (before.by_name.get(name), now.by_name.get(name));
+            if was == is {
+                continue;
+            }
+            dirty.gateways.insert(name.clone());
+            if was.map(|was| &was.gateway) != is.map(|is| &is.gateway) {
+                dirty.standby = true;
+                dirty.take(self.planner.change(Change::Gateway(name.clone(), is.map(|is| is.gateway.clone()))));
+            }
+        }
+        // Somebody may have written over a status.
+        dirty.gateways.extend(moved.gateways.iter().map(|key| key.name.as_str().into()));
+        before != now
+    }
+
+    fn follow_claims(&mut self, cache: &Cache, moved: &Moved, dirty: &mut Dirty) {
+        for key in &moved.claims {
+            let Some(address) = parse_claim_name(&key.name) else { continue };
+            let claim = cache.claims.get(key);
+            let (held, taken) = (claim.as_deref().and_then(held), claim.as_deref().is_some_and(taken));
+            dirty.take(self.planner.change(Change::Taken(address, taken)));
+            dirty.take(self.planner.change(Change::Recorded(address, held)));
+            dirty.addresses.insert(address);
+            // Whether a policy is programmed follows from its address.
+            dirty.policies.extend(self.planner.users(address).cloned());
+            dirty.gateways.extend(self.planner.placed(address).map(|placed| placed.held.gateway));
+            if claim.is_none() {
+                // A gateway that is being deleted goes after its last claim.
+                cache.gateways.for_each(|key, gateway| {
+                    if gateway.metadata.deletion_timestamp.is_some() {
+                        dirty.gateways.insert(key.name.as_str().into());
+                    }
+                });
+            }
+        }
+    }
+
+    fn follow_policies(&mut self, cache: &Cache, moved: &Moved, regrouped: bool, dirty: &mut Dirty) {
+        let mut keys: BTreeSet<(bool, Key)> = moved.policies.iter().map(|key| (false, key.clone())).collect();
+        keys.extend(moved.cluster_policies.iter().map(|key| (true, key.clone())));
+        for namespace in &moved.namespaces {
+            cache.policies.in_namespace(&namespace.name, |key, _| _ = keys.insert((false, key.clone())));
+        }
+        if regrouped {
+            cache.policies.for_each(|key, _| _ = keys.insert((false, key.clone())));
+            cache.cluster_policies.for_each(|key, _| _ = keys.insert((true, key.clone())));
+        }
+        for (of_cluster, key) in keys {
+            let policy = cache.policies.get(&key).filter(|_| !of_cluster);
+            let cluster_policy = cache.cluster_policies.get(&key).filter(|_| of_cluster);
+            let view = policy.as_deref().map(PolicyView::from).or(cluster_policy.as_deref().map(PolicyView::from));
+            let namespace = (!of_cluster).then(|| key.namespace.as_str().into());
+            self.policy(cache, PolicyName { namespace, name: key.name.as_str().into() }, view, dirty);
+        }
+    }
+
+    fn policy(&mut self, cache: &Cache, name: PolicyName, view: Option<PolicyView<'_>>, dirty: &mut Dirty) {
+        dirty.policies.insert(name.clone());
+        if self.selected.policy(cache, &name, view) {
+            dirty.slices.insert(name.clone());
+        }
+        let recorded = self.planner.binding(&name).map(|binding| binding.gateway.clone());
+        let standing = view.map(|view| policy(view, &namespace_labels(cache, view), &self.gateways, recorded.as_ref()));
+        match standing.as_ref().and_then(|standing| standing.problem.clone()) {
+            Some(problem) => self.problems.insert(name.clone(), problem),
+            None => self.problems.remove(&name),
+        };
+        dirty.take(self.planner.change(Change::Policy(name, standing.and_then(|standing| standing.policy))));
+    }
+
+    fn follow_pods(&mut self, cache: &Cache, moved: &Moved, dirty: &mut Dirty) {
+        let mut pods = moved.pods.clone();
+        for namespace in &moved.namespaces {
+            cache.pods.in_namespace(&namespace.name, |key, _| _ = pods.insert(key.clone()));
+        }
+        for pod in &pods {
+            dirty.slices.extend(self.selected.pod(cache, pod));
+        }
+        // Who owns a slice says for which policy it is: its label may be too short for the name.
+        let owner = |metadata: &kube::api::ObjectMeta| {
+            metadata.owner_references.iter().flatten().next().map(|owner| owner.name.as_str().into())
+        };
+        for key in &moved.slices {
+            let policy = cache.slices.get(key).and_then(|slice| owner(&slice.metadata));
+            dirty.slices.extend(policy.map(|name| PolicyName { namespace: Some(key.namespace.as_str().into()), name }));
+        }
+        for key in &moved.cluster_slices {
+            let policy = cache.cluster_slices.get(key).and_then(|slice| owner(&slice.metadata));
+            dirty.slices.extend(policy.map(|name| PolicyName { namespace: None, name }));
+        }
+    }
+}
+
+/// Visits the policies of both kinds.
+pub(super) fn each_policy(cache: &Cache, mut visit: impl FnMut(PolicyView<'_>)) {
+    cache.policies.for_each(|_, policy| visit(PolicyView::from(&**policy)));
+    cache.cluster_policies.for_each(|_, policy| visit(PolicyView::from(&**policy)));
+}
+
+fn checked(cache: &Cache, families: Families, inside: &AddressSet) -> Gateways {
+    let seen = cache.gateways.all();
+    gateways(seen.values().map(AsRef::as_ref), families, inside)
+}
+
+/// Addresses that no pool may hold: those of nodes, pods, services and tunnels.
+pub(super) fn inside(cache: &Cache, found: &EgressClusterInfoStatus) -> AddressSet {
+    let mut inside: AddressSet = ranges::all(found).filter_map(|text| text.parse::<Range>().ok()).collect();
+    cache.tunnels.for_each(|_, tunnel| {
+        let tunnel = tunnel.status.as_ref().and_then(|status| status.tunnel.as_ref());
+        let texts = tunnel.into_iter().flat_map(|tunnel| [&tunnel.ipv4, &tunnel.ipv6]).flatten();
+        texts.filter_map(|text| text.parse::<Range>().ok()).for_each(|range| inside.insert(range));
+    });
+    inside
+}
+
+/// None when the node does not exist.
+fn node(cache: &Cache, name: &NodeName, probation: &mut Probation, now: Instant) -> Option<Node> {
+    let key = Key { namespace: String::new(), name: name.to_string() };
+    let Some(node) = cache.nodes.get(&key) else {
+        probation.forget(name);
+        return None;
+    };
+    let ready = says_ready(&node) && phase(cache, name) == Phase::Ready;
+    Some(Node { labels: labels(&node.metadata), ready: probation.judge(name, ready, now), capacity: None })
+}
+
+/// The phase of a node's tunnel; one that does not exist is pending.
+pub(super) fn phase(cache: &Cache, node: &str) -> Phase {
+    let tunnel = cache.tunnels.get(&Key { namespace: String::new(), name: node.to_owned() });
+    tunnel.and_then(|tunnel| tunnel.status.as_ref()?.phase).unwrap_or_default()
+}
+
+/// What a claim records for us. A standby that took over while we were not looking counts.
+fn held(claim: &AddressClaim) -> Option<Held> {
+    let record = claim.spec.egress.as_ref()?;
+    let mut held = Held {
+        gateway: record.gateway.as_str().into(),
+        pair: record.pair.as_deref().and_then(|pair| pair.parse().ok()),
+        slot: record.slot,
+        node: record.node.as_deref().map(NodeName::from),
+        epoch: record.epoch,
+    };
+    let says = claim.status.as_ref().and_then(|status| status.egress.as_ref());
+    if let Some(says) = says
+        && let (Some(node), Some(epoch)) = (&says.node, says.epoch)
+        && epoch > record.epoch
+        && says.state == Some(HoldingState::Held)
+        && record.standby.contains(node)
+    {
+        (held.node, held.epoch) = (Some(node.as_str().into()), epoch);
+    }
+    Some(held)
+}
+
+/// True when the address cannot be given: it has another use, or is on its way out.
+fn taken(claim: &AddressClaim) -> bool {
+    claim.spec.egress.is_none() || claim.metadata.deletion_timestamp.is_some()
+}
+
+pub(super) fn namespace_labels(cache: &Cache, view: PolicyView<'_>) -> Labels {
+    let Some(namespace) = view.metadata.namespace.clone().filter(|_| !view.of_cluster) else {
+        return Labels::default();
+    };
+    let namespace = cache.namespaces.get(&Key { namespace: String::new(), name: namespace });
+    namespace.map(|namespace| labels(&namespace.metadata)).unwrap_or_default()
+}
+
+/// The gateway that granted what a policy's status records, as the claims tell it. Tenants may be able to write that
+/// status: the address of a gateway that is not the policy's own counts only if that gateway shows the policy.
+fn recorded_gateway(cache: &Cache, view: PolicyView<'_>, gateways: &Gateways) -> Option<GatewayName> {
+    let (eip, _) = view.granted()?;
+    let claim = eip.addresses().find_map(|address| {
+        cache.claims.get(&Key { namespace: String::new(), name: portolan_core::net::claim_name(address) })
+    })?;
+    let recorded: GatewayName = claim.spec.egress.as_ref()?.gateway.as_str().into();
+    let own = resolve(view, &namespace_labels(cache, view), gateways).is_some_and(|own| own == recorded);
+    (own || shows(cache, &recorded, &view.name())).then_some(recorded)
+}
+
+fn shows(cache: &Cache, gateway: &GatewayName, policy: &PolicyName) -> bool {
+    let gateway = cache.gateways.get(&Key { namespace: String::new(), name: gateway.to_string() });
+    let nodes = gateway.iter().flat_map(|gateway| &gateway.status).flat_map(|status| &status.node_list);
+    let mut shown = nodes.flat_map(|node| node.eips.iter().chain(&node.epis)).flat_map(|entry| &entry.policies);
+    shown.any(|shown| shown.name == *policy.name && shown.namespace == policy.namespace.as_deref().unwrap_or_default())
+}
+
+fn binding(view: PolicyView<'_>, gateway: Option<GatewayName>) -> Option<Binding> {
+    let (eip, node) = view.granted()?;
+    Some(Binding { eip, node: node.map(NodeName::from), gateway: gateway? })
+}
+
+/// Objects of the original may have been granted something that only the gateway's status shows. A status of ours only
+/// repeats what policies say themselves, and would give to a policy what a namesake had before it.
+fn shown_bindings(gateway: &EgressGateway, bindings: &mut BTreeMap<PolicyName, Binding>) {
+    if gateway.status.as_ref().is_some_and(|status| status.observed_generation.is_some()) {
+        return;
+    }
+    let name: GatewayName = gateway.name_any().into();
+    for node in gateway.status.iter().flat_map(|status| &status.node_list) {
+        let entries = if node.eips.is_empty() { &node.epis } else { &node.eips };
+        for entry in entries {
+            let eip = Eip { v4: entry.ipv4.parse().ok(), v6: entry.ipv6.parse().ok() };
+            for policy in &entry.policies {
+                let namespace = (!policy.namespace.is_empty()).then(|| Arc::from(policy.namespace.as_str()));
+                let policy = PolicyName { namespace, name: policy.name.as_str().into() };
+                let node = Some(node.name.as_str().into());
+                bindings.entry(policy).or_insert(Binding { eip, node, gateway: name.clone() });
+            }
+        }
+    }
+}
+
+/// The same on every replica and after every restart: the cluster's identity.
+fn seed(cache: &Cache) -> u64 {
+    let system = cache.namespaces.get(&Key { namespace: String::new(), name: "kube-system".to_owned() });
+    xxh3_64(system.and_then(|namespace| namespace.metadata.uid.clone()).unwrap_or_default().as_bytes())
+}

@@ -1,0 +1,266 @@
+//! Which pods each policy selects, which policies lose everywhere, and the slices that list the pods. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use portolan_api::egress::Endpoint;
+use portolan_core::egress::{Candidate, PolicyName, flatten};
+use portolan_core::select::{Labels, Selector};
+
+use super::observe::Cache;
+use super::validate::{PolicyView, labels, selector};
+use crate::runtime::lean::Pod;
+use crate::runtime::store::Key;
+
+/// Which pods a policy is for, ready to be asked.
+#[derive(Debug, Clone, PartialEq)]
+struct Scope {
+    pods: Pods,
+    /// None: the policy's own namespace, or all of them for a cluster policy.
+    namespaces: Option<Selector>,
+    overlap: Candidate,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Pods {
+    ByLabel(Selector),
+    ByAddress(Vec<IpNet>),
+}
+
+/// The selection as it stands, kept up pod by pod.
+#[derive(Debug, Default)]
+pub(super) struct Selected {
+    scopes: BTreeMap<PolicyName, Scope>,
+    /// The policies of each pod that has any.
+    by_pod: BTreeMap<Key, Arc<[PolicyName]>>,
+    /// The pods of each policy that has any.
+    by_policy: BTreeMap<PolicyName, BTreeSet<Key>>,
+    /// Policies that win for no pod and destination, and who does; none when nobody can.
+    shadowed: BTreeMap<PolicyName, Option<PolicyName>>,
+    /// Policies that select pods on the host network, which they cannot serve.
+    on_host: BTreeMap<PolicyName, Key>,
+    /// Who is shadowed must be worked out anew.
+    stale: bool,
+}
+
+/// Why a policy wins nowhere.
+pub(super) enum Shadow<'a> {
+    /// This policy wins everywhere instead.
+    Winner(&'a PolicyName),
+    /// Every destination it names is one that no policy may serve.
+    NeverServed,
+}
+
+/// What a policy may select a pod by.
+struct Selectable {
+    namespace: Labels,
+    pod: Labels,
+    addresses: Vec<IpAddr>,
+}
+
+impl Selectable {
+    /// None when the pod has ended or is going.
+    fn of(cache: &Cache, key: &Key, pod: &Pod) -> Option<Self> {
+        if pod.ended() || pod.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let namespace = cache.namespaces.get(&Key { namespace: String::new(), name: key.namespace.clone() });
+        let namespace = namespace.map(|namespace| labels(&namespace.metadata)).unwrap_or_default();
+        Some(Self { namespace, pod: labels(&pod.metadata), addresses: addresses(pod) })
+    }
+}
+
+impl Selected {
+    /// Everything at once: each pod is asked once for all policies.
+    pub(super) fn whole<'a>(cache: &Cache, policies: impl IntoIterator<Item = (PolicyName, PolicyView<'a>)>) -> Self {
+        let mut selected = Self { stale: true, ..Self::default() };
+        for (name, view) in policies {
+            if let Some(scope) = Scope::of(&name, view) {
+                selected.scopes.insert(name, scope);
+            }
+        }
+        let mut pods = Vec::new();
+        cache.pods.for_each(|key, _| pods.push(key.clone()));
+        for pod in pods {
+            selected.pod(cache, &pod);
+        }
+        selected
+    }
+
+    /// Takes a policy as it is now, or its absence; true when its pods must be listed anew.
+    pub(super) fn policy(&mut self, cache: &Cache, name: &PolicyName, view: Option<PolicyView<'_>>) -> bool {
+        let scope = view.and_then(|view| Scope::of(name, view));
+        if self.scopes.get(name) == scope.as_ref() {
+            return false;
+        }
+        self.stale = true;
+        for pod in self.by_policy.get(name).cloned().unwrap_or_default() {
+            self.set(&pod, name, false);
+        }
+        self.on_host.remove(name);
+        let Some(scope) = scope else {
+            self.scopes.remove(name);
+            return true;
+        };
+        let mut chosen = Vec::new();
+        let visit = |key: &Key, pod: &Arc<Pod>| {
+            if Selectable::of(cache, key, pod).is_some_and(|candidate| scope.selects(&candidate)) {
+                chosen.push((key.clone(), pod.spec.host_network));
+            }
+        };
+        match &name.namespace {
+            Some(namespace) => cache.pods.in_namespace(namespace, visit),
+            None => cache.pods.for_each(visit),
+        }
+        self.scopes.insert(name.clone(), scope);
+        for (pod, on_host) in chosen {
+            if on_host {
+                self.on_host.insert(name.clone(), pod);
+            } else {
+                self.set(&pod, name, true);
+            }
+        }
+        true
+    }
+
+    /// Takes a pod as it is now; gives the policies whose list it was or is on.
+    pub(super) fn pod(&mut self, cache: &Cache, key: &Key) -> BTreeSet<PolicyName> {
+        let before = self.by_pod.get(key).cloned().unwrap_or_default();
+        let pod = cache.pods.get(key);
+        let candidate = pod.as_deref().and_then(|pod| Selectable::of(cache, key, pod));
+        let mut after = candidate.map(|candidate| self.policies_of(key, &candidate)).unwrap_or_default();
+        self.on_host.retain(|_, pod| pod != key);
+        if pod.is_some_and(|pod| pod.spec.host_network) {
+            self.on_host.extend(std::mem::take(&mut after).into_iter().map(|policy| (policy, key.clone())));
+        }
+        for gone in before.iter().filter(|policy| !after.contains(policy)) {
+            self.set(key, gone, false);
+        }
+        for come in after.iter().filter(|policy| !before.contains(policy)) {
+            self.set(key, come, true);
+        }
+        before.iter().cloned().chain(after).collect()
+    }
+
+    fn policies_of(&self, key: &Key, candidate: &Selectable) -> Vec<PolicyName> {
+        let from = PolicyName { namespace: Some(key.namespace.as_str().into()), name: "".into() };
+        let in_namespace = |policy: &PolicyName| policy.namespace.as_deref() == Some(&key.namespace);
+        let of_namespace = self.scopes.range(from..).take_while(|(policy, _)| in_namespace(policy));
+        let of_cluster = self.scopes.iter().take_while(|(policy, _)| policy.namespace.is_none());
+        let chosen = of_cluster.chain(of_namespace).filter(|(_, scope)| scope.selects(candidate));
+        chosen.map(|(policy, _)| policy.clone()).collect()
+    }
+
+    /// Notes that a policy selects a pod, or no longer does.
+    fn set(&mut self, pod: &Key, policy: &PolicyName, selects: bool) {
+        self.stale = true;
+        let mut policies: BTreeSet<PolicyName> =
+            self.by_pod.remove(pod).iter().flat_map(|all| all.iter().cloned()).collect();
+        if selects {
+            policies.insert(policy.clone());
+            self.by_policy.entry(policy.clone()).or_default().insert(pod.clone());
+        } else {
+            policies.remove(policy);
+            if let Some(pods) = self.by_policy.get_mut(policy) {
+                pods.remove(pod);
+                if pods.is_empty() {
+                    self.by_policy.remove(policy);
+                }
+            }
+        }
+        if !policies.is_empty() {
+            self.by_pod.insert(pod.clone(), policies.into_iter().collect());
+        }
+    }
+
+    /// Works out anew who loses everywhere; gives the policies for which that changed.
+    pub(super) fn reshadow(&mut self) -> BTreeSet<PolicyName> {
+        if !std::mem::take(&mut self.stale) {
+            return BTreeSet::new();
+        }
+        let classes: BTreeSet<&Arc<[PolicyName]>> = self.by_pod.values().collect();
+        let (mut wins, mut loses) = (BTreeSet::new(), BTreeMap::new());
+        for class in classes {
+            let members = class.iter().filter_map(|policy| Some(self.scopes.get(policy)?.overlap.clone()));
+            let outcome = flatten(&members.collect::<Vec<_>>());
+            loses.extend(outcome.shadowed.iter().map(|(loser, winner)| (loser.clone(), winner.clone())));
+            wins.extend(class.iter().filter(|policy| !outcome.shadowed.contains_key(*policy)).cloned());
+        }
+        loses.retain(|policy, _| !wins.contains(policy));
+        let before = std::mem::replace(&mut self.shadowed, loses);
+        let differs = |policy: &&PolicyName| before.get(*policy) != self.shadowed.get(*policy);
+        before.keys().chain(self.shadowed.keys()).filter(differs).cloned().collect()
+    }
+
+    /// Who wins wherever this policy would apply, if it loses everywhere.
+    pub(super) fn shadowed_by(&self, policy: &PolicyName) -> Option<Shadow<'_>> {
+        self.shadowed.get(policy).map(|winner| winner.as_ref().map_or(Shadow::NeverServed, Shadow::Winner))
+    }
+
+    /// A pod on the host network that the policy selects and cannot serve.
+    pub(super) fn on_host(&self, policy: &PolicyName) -> Option<&Key> {
+        self.on_host.get(policy)
+    }
+
+    /// The policies of a pod, all that select it.
+    pub(super) fn of_pod(&self, pod: &Key) -> &[PolicyName] {
+        self.by_pod.get(pod).map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    /// The overlap rules' view of a policy.
+    pub(super) fn overlapping(&self, policy: &PolicyName) -> Option<&Candidate> {
+        self.scopes.get(policy).map(|scope| &scope.overlap)
+    }
+
+    /// The pods of a policy, as slices list them.
+    pub(super) fn endpoints(&self, cache: &Cache, policy: &PolicyName) -> Vec<Endpoint> {
+        let pods = self.by_policy.get(policy).into_iter().flatten();
+        pods.filter_map(|key| endpoint(key, &*cache.pods.get(key)?)).collect()
+    }
+}
+
+impl Scope {
+    /// None when the policy selects nothing, or cannot be read.
+    fn of(name: &PolicyName, view: PolicyView<'_>) -> Option<Self> {
+        let by_label = view.applied_to.pod_selector.as_ref().and_then(|wanted| selector(wanted).ok());
+        let subnets: Vec<IpNet> = view.applied_to.pod_subnet.iter().filter_map(|subnet| subnet.parse().ok()).collect();
+        let pods = match by_label.filter(|selector| !selector.is_empty()) {
+            Some(_) if !subnets.is_empty() => return None,
+            Some(selector) => Pods::ByLabel(selector),
+            None if subnets.is_empty() => return None,
+            None => Pods::ByAddress(subnets),
+        };
+        let namespaces = view.applied_to.namespace_selector.as_ref().filter(|_| view.of_cluster);
+        let namespaces = namespaces.and_then(|wanted| selector(wanted).ok());
+        let destinations = view.dest_subnet.iter().filter_map(|subnet| subnet.parse().ok()).collect();
+        let overlap = Candidate { name: name.clone(), priority: view.priority, created: view.created(), destinations };
+        Some(Self { pods, namespaces, overlap })
+    }
+
+    fn selects(&self, candidate: &Selectable) -> bool {
+        let Selectable { namespace, pod, addresses } = candidate;
+        self.namespaces.as_ref().is_none_or(|selector| selector.matches(namespace))
+            && match &self.pods {
+                Pods::ByLabel(selector) => selector.matches(pod),
+                Pods::ByAddress(subnets) => {
+                    addresses.iter().any(|address| subnets.iter().any(|subnet| subnet.contains(address)))
+                }
+            }
+    }
+}
+
+fn addresses(pod: &Pod) -> Vec<IpAddr> {
+    pod.status.pod_ips.iter().filter_map(|address| address.ip.parse().ok()).collect()
+}
+
+/// None until the pod has an address and a node.
+fn endpoint(key: &Key, pod: &Pod) -> Option<Endpoint> {
+    let (ipv6, ipv4): (Vec<_>, Vec<_>) =
+        addresses(pod).iter().map(ToString::to_string).partition(|address| address.contains(':'));
+    if pod.spec.node_name.is_empty() || (ipv4.is_empty() && ipv6.is_empty()) {
+        return None;
+    }
+    Some(Endpoint { ns: key.namespace.clone(), pod: key.name.clone(), ipv4, ipv6, node: pod.spec.node_name.clone() })
+}

@@ -1,0 +1,159 @@
+//! A cluster as it stands, read once: for questions, and with objects laid over it for plans of what would change.
+
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use kube::api::{Api, ListParams};
+use kube::{Client, Resource, ResourceExt};
+use portolan_api::address_claim::AddressClaim;
+use portolan_api::egress::{
+    EgressClusterEndpointSlice, EgressClusterInfo, EgressClusterPolicy, EgressEndpointSlice, EgressGateway,
+    EgressPolicy, EgressTunnel,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::model::Model;
+use super::observe::{Cache, Probation};
+use super::validate::Families;
+use crate::answers::Unanswered;
+use crate::runtime::lean::{CalicoPool, Pod};
+use crate::runtime::store::Store;
+
+/// Every object that a decision may look at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Objects {
+    gateways: Vec<EgressGateway>,
+    policies: Vec<EgressPolicy>,
+    cluster_policies: Vec<EgressClusterPolicy>,
+    claims: Vec<AddressClaim>,
+    tunnels: Vec<EgressTunnel>,
+    infos: Vec<EgressClusterInfo>,
+    nodes: Vec<Node>,
+    namespaces: Vec<Namespace>,
+    pods: Vec<Pod>,
+    service_cidrs: Vec<ServiceCIDR>,
+    calico_pools: Vec<CalicoPool>,
+}
+
+impl Objects {
+    /// Reads the cluster. Kinds that are not installed have no objects.
+    pub(super) async fn read(client: &Client) -> Result<Self, Unanswered> {
+        Ok(Self {
+            gateways: all(client, "egressgateways").await?,
+            policies: all(client, "egresspolicies").await?,
+            cluster_policies: all(client, "egressclusterpolicies").await?,
+            claims: all(client, "addressclaims").await?,
+            tunnels: all(client, "egresstunnels").await?,
+            infos: all(client, "egressclusterinfos").await?,
+            nodes: all(client, "nodes").await?,
+            namespaces: all(client, "namespaces").await?,
+            pods: all(client, "pods").await?,
+            service_cidrs: all(client, "servicecidrs").await?,
+            calico_pools: all(client, "ippools").await?,
+        })
+    }
+
+    /// Lays objects over what is there, as applying them would: what they leave out stays.
+    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), Unanswered> {
+        for change in changes {
+            let kind = change["kind"].as_str().unwrap_or_default().to_owned();
+            match kind.as_str() {
+                "EgressGateway" => lay(&mut self.gateways, change)?,
+                "EgressPolicy" => lay(&mut self.policies, change)?,
+                "EgressClusterPolicy" => lay(&mut self.cluster_policies, change)?,
+                "EgressTunnel" => lay(&mut self.tunnels, change)?,
+                "EgressClusterInfo" => lay(&mut self.infos, change)?,
+                "AddressClaim" => lay(&mut self.claims, change)?,
+                "Node" => lay(&mut self.nodes, change)?,
+                "Namespace" => lay(&mut self.namespaces, change)?,
+                "Pod" => lay(&mut self.pods, change)?,
+                other => {
+                    return Err(Unanswered::Unclear {
+                        what: format!("objects of kind `{other}` change nothing that is planned here"),
+                        hint: "give EgressGateways, policies, Nodes, Namespaces or Pods".to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The model of it all, as a controller that starts now would have it.
+    pub(super) fn model(self, families: Families) -> (Cache, Model) {
+        let Self { pods, .. } = &self;
+        let trimmed = pods.iter().cloned().map(|mut pod| {
+            pod.trim();
+            pod
+        });
+        let cache = Cache {
+            pods: Store::of(trimmed.collect::<Vec<_>>()),
+            gateways: Store::of(self.gateways),
+            policies: Store::of(self.policies),
+            cluster_policies: Store::of(self.cluster_policies),
+            claims: Store::of(self.claims),
+            tunnels: Store::of(self.tunnels),
+            infos: Store::of(self.infos),
+            slices: Store::of(Vec::<EgressEndpointSlice>::new()),
+            cluster_slices: Store::of(Vec::<EgressClusterEndpointSlice>::new()),
+            nodes: Store::of(self.nodes),
+            namespaces: Store::of(self.namespaces),
+            service_cidrs: Store::of(self.service_cidrs),
+            calico_pools: Store::of(self.calico_pools),
+        };
+        let (mut model, _) = Model::whole(&cache, families, &mut Probation::default(), Instant::now());
+        model.selected.reshadow();
+        (cache, model)
+    }
+}
+
+async fn all<K>(client: &Client, what: &'static str) -> Result<Vec<K>, Unanswered>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    match Api::<K>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(cause) => Err(Unanswered::Unreachable { what, cause: Box::new(cause) }),
+    }
+}
+
+fn lay<K>(objects: &mut Vec<K>, change: Value) -> Result<(), Unanswered>
+where
+    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned,
+{
+    let unreadable = |cause: serde_json::Error| Unanswered::Unclear {
+        what: format!("a {} cannot be read: {cause}", K::kind(&())),
+        hint: "see which fields there are: kubectl explain".to_owned(),
+    };
+    let name = change["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let namespace = change["metadata"]["namespace"].as_str().map(str::to_owned);
+    let same = |object: &&mut K| object.name_any() == name && object.namespace() == namespace;
+    if let Some(before) = objects.iter_mut().find(same) {
+        let mut merged = serde_json::to_value(&*before).map_err(unreadable)?;
+        merge(&mut merged, change);
+        *before = serde_json::from_value(merged).map_err(unreadable)?;
+        return Ok(());
+    }
+    let mut added: K = serde_json::from_value(change).map_err(unreadable)?;
+    let uid = format!("planned-{}-{name}", namespace.unwrap_or_default());
+    added.meta_mut().uid.get_or_insert(uid);
+    objects.push(added);
+    Ok(())
+}
+
+/// As a merge patch would: what is given replaces, null removes.
+fn merge(target: &mut Value, patch: Value) {
+    let (Value::Object(target), Value::Object(patch)) = (&mut *target, &patch) else {
+        *target = patch;
+        return;
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.clone()).or_insert(Value::Null), value.clone());
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Says on policies and gateways what was done, and why not. Nothing is written that stands there already.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use futures::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use kube::core::object::HasStatus;
+use portolan_api::address_claim::HoldingState;
+use portolan_api::egress::{
+    EgressGateway, EgressGatewayStatus, EgressPolicyStatus, EipEntry, GrantedEip, IpUsage, NodeEntry, PolicyReference,
+};
+use portolan_api::words::{conditions, reasons};
+use portolan_core::egress::{Binding, Eip, GatewayName, PolicyName, Unmet};
+use portolan_core::net::claim_name;
+
+use super::act::{AT_ONCE, Done};
+use super::model::{Model, phase};
+use super::observe::Cache;
+use super::selected::Shadow;
+use super::validate::Problem;
+use crate::runtime::Error;
+use crate::runtime::conditions::condition;
+use crate::runtime::events::{Recorder, Tone, What};
+use crate::runtime::store::{Key, Store};
+use crate::runtime::watch::Kind;
+use crate::runtime::write::{Writer, Wrote};
+
+/// At most this many policies are named in a gateway's status.
+const NAMED: usize = 1_000;
+/// At most this many policies get their status in one turn, so that what is urgent never waits for long.
+const PER_TURN: usize = 200;
+
+/// Writes the status of policies; what failed, and what is over the limit of a turn, stays in the set. So does a policy
+/// whose address was only just recorded: by the next turn its node may hold it, and one write tells both.
+pub(super) async fn policies(
+    reporting: &Reporting<'_>,
+    done: &Done,
+    policies: &mut BTreeSet<PolicyName>,
+) -> Option<Error> {
+    let model = reporting.model;
+    let settled = |policy: &&PolicyName| {
+        let binding = model.planner.binding(policy);
+        binding.is_none_or(|binding| binding.eip.addresses().all(|address| done.is_recorded(address)))
+    };
+    let now: Vec<PolicyName> = policies.iter().filter(settled).take(PER_TURN).cloned().collect();
+    let work = futures::stream::iter(now).map(|name| async move {
+        let outcome = one_policy(reporting, &name).await;
+        (name, outcome)
+    });
+    let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
+    let mut first = None;
+    for (name, outcome) in ended {
+        match outcome {
+            Ok(()) => drop(policies.remove(&name)),
+            Err(problem) => drop(first.get_or_insert(problem)),
+        }
+    }
+    first
+}
+
+/// What a status is worked out from, and written with.
+pub(super) struct Reporting<'a> {
+    pub(super) writer: &'a Writer,
+    pub(super) recorder: &'a Recorder,
+    pub(super) cache: &'a Cache,
+    pub(super) model: &'a Model,
+}
+
+async fn one_policy(reporting: &Reporting<'_>, name: &PolicyName) -> Result<(), Error> {
+    let Reporting { cache, .. } = reporting;
+    let key = Key { namespace: name.namespace.as_deref().unwrap_or_default().to_owned(), name: name.name.to_string() };
+    if name.namespace.is_some() {
+        let Some(policy) = cache.policies.get(&key) else { return Ok(()) };
+        policy_status(reporting, name, &cache.policies, policy.as_ref()).await
+    } else {
+        let Some(policy) = cache.cluster_policies.get(&key) else { return Ok(()) };
+        policy_status(reporting, name, &cache.cluster_policies, policy.as_ref()).await
+    }
+}
+
+async fn policy_status<K>(reporting: &Reporting<'_>, name: &PolicyName, store: &Store<K>, seen: &K) -> Result<(), Error>
+where
+    K: Kind + HasStatus<Status = EgressPolicyStatus>,
+{
+    if seen.meta().deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let Reporting { writer, recorder, cache, model } = reporting;
+    let binding = model.planner.binding(name);
+    let want = wanted(cache, model, name, binding.as_ref(), seen.meta().generation.unwrap_or_default());
+    let before = seen.status().and_then(|status| status.eip.clone());
+    if writer.status(store, seen, &want).await? == Wrote::Changed {
+        let granted = want.eip.filter(|eip| before.as_ref() != Some(eip));
+        if let Some(eip) = granted {
+            let node = want.node.unwrap_or_default();
+            let note = format!("leaves with {} through node {node}", text(&eip));
+            recorder.report(seen, Tone::Normal, &What { reason: "EIPAssigned", action: "Assign", note: &note }).await;
+        }
+        if let Some(pod) = model.selected.on_host(name) {
+            let note = format!(
+                "pod {pod} is on its node's network and keeps the node's address: policies serve pods with an address of their own"
+            );
+            recorder
+                .report(seen, Tone::Warning, &What { reason: "HostNetworkPod", action: "Select", note: &note })
+                .await;
+        }
+    }
+    Ok(())
+}
+
+fn text(eip: &GrantedEip) -> String {
+    [eip.ipv4.as_deref(), eip.ipv6.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+/// The status of a policy, transition times aside.
+pub(super) fn wanted(
+    cache: &Cache,
+    model: &Model,
+    name: &PolicyName,
+    binding: Option<&Binding>,
+    generation: i64,
+) -> EgressPolicyStatus {
+    let (not_accepted, mut not_programmed) = obstacles(model, name);
+    if not_programmed.is_none() {
+        not_programmed = match binding {
+            None => Some(Problem::new(reasons::NOT_PROGRAMMED, "nothing was granted yet")),
+            Some(binding) => pending(cache, binding),
+        };
+    }
+    if not_programmed.is_none()
+        && let Some(shadow) = model.selected.shadowed_by(name)
+    {
+        let message = match shadow {
+            Shadow::Winner(winner) => format!(
+                "policy `{winner}` wins for every pod and destination of this one: raise spec.priority, or delete one of the two"
+            ),
+            Shadow::NeverServed => {
+                "every destination it names is link-local, loopback or multicast, which never leaves: name others"
+                    .to_owned()
+            }
+        };
+        not_programmed = Some(Problem::new(reasons::SHADOWED, message));
+    }
+    let eip = binding.map(|binding| binding.eip).filter(|eip| !eip.is_none()).map(granted);
+    EgressPolicyStatus {
+        eip,
+        node: binding.and_then(|binding| binding.node.as_deref().map(str::to_owned)),
+        observed_generation: Some(generation),
+        conditions: summed(not_accepted.as_ref(), not_programmed.as_ref(), generation),
+    }
+}
+
+fn granted(eip: Eip) -> GrantedEip {
+    GrantedEip { ipv4: eip.v4.map(|address| address.to_string()), ipv6: eip.v6.map(|address| address.to_string()) }
+}
+
+/// What stands against a policy: the user must edit something, or something is missing in the cluster.
+pub(super) fn obstacles(model: &Model, name: &PolicyName) -> (Option<Problem>, Option<Problem>) {
+    let problem = model.problems.get(name).cloned();
+    let Some(unmet) = model.planner.unmet(name) else { return (problem, None) };
+    let edit = |reason, message: String| (Some(problem.clone().unwrap_or_else(|| Problem::new(reason, message))), None);
+    let lack = |reason, message: &str| (problem.clone(), Some(Problem::new(reason, message)));
+    match unmet {
+        Unmet::Refused => edit(reasons::INVALID, "it is refused".to_owned()),
+        Unmet::GatewayNotFound => edit(reasons::GATEWAY_NOT_FOUND, "its gateway does not exist: create it".to_owned()),
+        Unmet::OutsidePool(address) => edit(
+            reasons::OUTSIDE_POOL,
+            format!("address {address} is not in the gateway's pool: add it there, or ask for one that is"),
+        ),
+        Unmet::PairMismatch(address, Some(pair)) => {
+            edit(reasons::PAIR_MISMATCH, format!("address {address} goes with {pair}: ask for that one, or leave the other half out"))
+        }
+        Unmet::PairMismatch(address, None) => {
+            edit(reasons::PAIR_MISMATCH, format!("address {address} has no pair: leave the other half out"))
+        }
+        Unmet::NotAllowed(address) => {
+            edit(reasons::NOT_ALLOWED, format!("address {address} serves another namespace alone: ask for another one"))
+        }
+        Unmet::ImmutableField => edit(
+            reasons::IMMUTABLE_FIELD,
+            "it asks for another gateway or address than it was granted, and keeps what it has: delete it and create it anew".to_owned(),
+        ),
+        Unmet::Taken(address) => lack(
+            reasons::NOT_PROGRAMMED,
+            &format!("address {address} is held elsewhere or still being released: it is given as soon as it is free"),
+        ),
+        Unmet::NoReadyNode => lack(
+            reasons::NO_READY_NODE,
+            "no gateway node is ready: see `kubectl get egt`, or let spec.nodeSelector of the gateway match more nodes",
+        ),
+        Unmet::NoCapacity => lack(reasons::NO_CAPACITY, "every gateway node holds as many addresses as it can: add a node"),
+        Unmet::PoolEmpty => lack(reasons::POOL_EMPTY, "the gateway's pool has no address to give: add a range, or delete a policy"),
+        Unmet::SlotsExhausted => lack(reasons::SLOTS_EXHAUSTED, "all 16382 egress addresses of the cluster are in use: delete policies"),
+    }
+}
+
+/// What keeps a granted address from being in force.
+fn pending(cache: &Cache, binding: &Binding) -> Option<Problem> {
+    let node = binding.node.as_deref()?;
+    let waiting = binding.eip.addresses().find(|address| !is_held(cache, *address, node))?;
+    let message = format!("node `{node}` has not taken address {waiting} yet");
+    Some(Problem::new(reasons::NOT_PROGRAMMED, message))
+}
+
+fn is_held(cache: &Cache, address: IpAddr, node: &str) -> bool {
+    let claim = cache.claims.get(&Key { namespace: String::new(), name: claim_name(address) });
+    claim.is_some_and(|claim| {
+        let epoch = claim.spec.egress.as_ref().map(|record| record.epoch);
+        let holding = claim.status.as_ref().and_then(|status| status.egress.as_ref());
+        holding.is_some_and(|holding| {
+            holding.state == Some(HoldingState::Held) && holding.epoch == epoch && holding.node.as_deref() == Some(node)
+        })
+    })
+}
+
+fn summed(accepted: Option<&Problem>, programmed: Option<&Problem>, generation: i64) -> Vec<Condition> {
+    let part = |kind, problem: Option<&Problem>, fine| match problem {
+        Some(problem) => condition(kind, Some(false), problem.reason, problem.message.clone(), generation),
+        None => condition(kind, Some(true), fine, "", generation),
+    };
+    vec![
+        part(conditions::ACCEPTED, accepted, reasons::ACCEPTED),
+        part(conditions::PROGRAMMED, programmed, reasons::PROGRAMMED),
+        part(conditions::READY, accepted.or(programmed), reasons::PROGRAMMED),
+    ]
+}
+
+/// Writes the status of one gateway.
+pub(super) async fn gateway(reporting: &Reporting<'_>, seen: &EgressGateway) -> Result<(), Error> {
+    let Reporting { writer, recorder, cache, model } = reporting;
+    let want = gateway_wanted(cache, model, seen);
+    let before = seen.status.as_ref().and_then(|status| status.ip_usage.clone()).unwrap_or_default();
+    if writer.status(&cache.gateways, seen, &want).await? == Wrote::Changed
+        && let Some(usage) = &want.ip_usage
+        && nearly_exhausted(usage)
+        && !nearly_exhausted(&before)
+    {
+        let note = format!(
+            "{} of {} IPv4 and {} of {} IPv6 addresses are free: add a range, or delete policies",
+            usage.ipv4_free, usage.ipv4_total, usage.ipv6_free, usage.ipv6_total
+        );
+        recorder.report(seen, Tone::Warning, &What { reason: "PoolExhausted", action: "Allocate", note: &note }).await;
+    }
+    Ok(())
+}
+
+/// Nine tenths of a family or more are in use.
+fn nearly_exhausted(usage: &IpUsage) -> bool {
+    let full = |free: i64, total: i64| total > 0 && free * 10 <= total;
+    full(usage.ipv4_free, usage.ipv4_total) || full(usage.ipv6_free, usage.ipv6_total)
+}
+
+/// The status of a gateway, transition times aside.
+pub(super) fn gateway_wanted(cache: &Cache, model: &Model, seen: &EgressGateway) -> EgressGatewayStatus {
+    let name: GatewayName = seen.name_any().into();
+    let generation = seen.metadata.generation.unwrap_or_default();
+    let view = model.planner.view(&name, NAMED).unwrap_or_default();
+    let listed: usize = view.nodes.values().flatten().map(|entry| entry.policies.len()).sum();
+    let node_list = view.nodes.iter().map(|(node, entries)| NodeEntry {
+        name: node.to_string(),
+        status: phase(cache, node).as_str().to_owned(),
+        eips: entries
+            .iter()
+            .map(|entry| EipEntry {
+                ipv4: entry.eip.v4.map(|address| address.to_string()).unwrap_or_default(),
+                ipv6: entry.eip.v6.map(|address| address.to_string()).unwrap_or_default(),
+                policies: entry.policies.iter().map(reference).collect(),
+            })
+            .collect(),
+        epis: Vec::new(),
+    });
+    let not_accepted = model.gateways.by_name.get(&name).and_then(|checked| checked.problem.clone());
+    let not_accepted = not_accepted.or_else(|| shrunk(model, &name));
+    let not_programmed = model.planner.eligible(&name).is_empty().then(|| {
+        Problem::new(
+            reasons::NO_READY_NODE,
+            "no gateway node is ready: see `kubectl get egt`, or let spec.nodeSelector match more nodes",
+        )
+    });
+    let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let truncated = u64::try_from(listed).unwrap_or(u64::MAX) < view.policies;
+    EgressGatewayStatus {
+        node_list: node_list.collect(),
+        ip_usage: Some(IpUsage {
+            ipv4_total: count(view.total[0]),
+            ipv4_free: count(view.free[0]),
+            ipv6_total: count(view.total[1]),
+            ipv6_free: count(view.free[1]),
+        }),
+        policy_count: Some(count(view.policies)),
+        truncated: truncated.then_some(true),
+        observed_generation: Some(generation),
+        conditions: summed(not_accepted.as_ref(), not_programmed.as_ref(), generation),
+    }
+}
+
+fn shrunk(model: &Model, gateway: &GatewayName) -> Option<Problem> {
+    let address = model.planner.outside_pool(gateway)?;
+    let message = format!(
+        "address {address} is in use but no longer in the pool: put it back, or delete the policies that use it"
+    );
+    Some(Problem::new(reasons::POOL_SHRUNK_IN_USE, message))
+}
+
+fn reference(policy: &PolicyName) -> PolicyReference {
+    PolicyReference {
+        name: policy.name.to_string(),
+        namespace: policy.namespace.as_deref().unwrap_or_default().to_owned(),
+    }
+}

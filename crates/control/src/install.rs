@@ -1,0 +1,64 @@
+//! Puts our kinds and example objects into an API server: for `portolan up`, where nobody else does. On a cluster the
+//! kinds are applied by its administrator.
+
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::discovery;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, ResourceExt};
+
+/// Why something could not be put there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("applying {what} failed: {cause}")]
+    Apply { what: String, cause: Box<kube::Error> },
+    #[error("{what} was not served within {} s", LIMIT.as_secs())]
+    NotServed { what: String },
+    #[error("{what} has no kind or name")]
+    Nameless { what: String },
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
+const MANAGER: &str = "portolan-install";
+
+/// Applies every definition of ours and waits until all are served.
+pub async fn definitions(client: &Client) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definitions = portolan_api::crds();
+    for definition in &definitions {
+        let name = definition.name_any();
+        let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(definition)).await;
+        applied.map_err(|cause| Error::Apply { what: name, cause: Box::new(cause) })?;
+    }
+    for definition in &definitions {
+        let name = definition.name_any();
+        let served = await_condition(api.clone(), &name, conditions::is_crd_established());
+        match tokio::time::timeout(LIMIT, served).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return Err(Error::NotServed { what: name }),
+        }
+    }
+    Ok(())
+}
+
+/// Applies objects in the order given.
+pub async fn objects(client: &Client, objects: Vec<DynamicObject>) -> Result<(), Error> {
+    for object in objects {
+        let what =
+            object.types.as_ref().map(|types| format!("{} {}", types.kind, object.name_any())).unwrap_or_default();
+        let failed = |cause| Error::Apply { what: what.clone(), cause: Box::new(cause) };
+        let types = object.types.as_ref().ok_or_else(|| Error::Nameless { what: object.name_any() })?;
+        let kind = GroupVersionKind::try_from(types).map_err(|_| Error::Nameless { what: what.clone() })?;
+        let (resource, _) = discovery::pinned_kind(client, &kind).await.map_err(failed)?;
+        let api: Api<DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let params = PatchParams::apply(MANAGER).force();
+        api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await.map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Built-in kinds, cut down to what controllers here read: a whole `Pod` takes kilobytes, and there are many.
+
+use std::borrow::Cow;
+
+use kube::Resource;
+use kube::api::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+/// A pod: who it is, where it runs, and its addresses.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+#[serde(default)]
+pub struct Pod {
+    pub metadata: ObjectMeta,
+    pub spec: PodSpec,
+    pub status: PodStatus,
+}
+
+/// Where a pod runs.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    pub node_name: String,
+    pub host_network: bool,
+    /// After trimming, only containers that are told the service range.
+    pub containers: Vec<Container>,
+}
+
+/// How a container is started.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default)]
+pub struct Container {
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+}
+
+/// The addresses of a pod.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodStatus {
+    pub phase: String,
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodIp>,
+}
+
+/// One address of a pod.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default)]
+pub struct PodIp {
+    pub ip: String,
+}
+
+impl Pod {
+    /// True when it has ended: its addresses may be another's by now.
+    pub fn ended(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// The service ranges that a control-plane pod is told on its command line.
+    pub fn service_ranges(&self) -> impl Iterator<Item = &str> {
+        let words = self.spec.containers.iter().flat_map(|container| container.command.iter().chain(&container.args));
+        words.filter_map(|word| word.strip_prefix(SERVICE_RANGE)).flat_map(|ranges| ranges.split(','))
+    }
+
+    /// Keeps what tells pods apart and selects them, and the service range if it is there.
+    pub fn trim(&mut self) {
+        for container in &mut self.spec.containers {
+            let Container { command, args } = container;
+            command.append(args);
+            command.retain(|word| word.starts_with(SERVICE_RANGE));
+        }
+        self.spec.containers.retain(|container| !container.command.is_empty());
+        self.spec.containers.shrink_to_fit();
+        let ObjectMeta { name, namespace, uid, labels, resource_version, deletion_timestamp, .. } =
+            std::mem::take(&mut self.metadata);
+        self.metadata =
+            ObjectMeta { name, namespace, uid, labels, resource_version, deletion_timestamp, ..ObjectMeta::default() };
+    }
+}
+
+/// The flag of kube-apiserver and kube-controller-manager.
+const SERVICE_RANGE: &str = "--service-cluster-ip-range=";
+
+/// A Calico address pool, of which only the range counts here.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+#[serde(default)]
+pub struct CalicoPool {
+    pub metadata: ObjectMeta,
+    pub spec: CalicoPoolSpec,
+}
+
+/// The range of a Calico address pool.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default)]
+pub struct CalicoPoolSpec {
+    pub cidr: String,
+    pub disabled: bool,
+}
+
+macro_rules! lean {
+    ($type:ident, $kind:literal, $group:literal, $version:literal, $plural:literal, $scope:ty) => {
+        impl Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+            fn version((): &()) -> Cow<'_, str> {
+                $version.into()
+            }
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+lean!(Pod, "Pod", "", "v1", "pods", kube::core::NamespaceResourceScope);
+lean!(CalicoPool, "IPPool", "crd.projectcalico.org", "v1", "ippools", kube::core::ClusterResourceScope);

@@ -1,0 +1,186 @@
+//! `deploy/`: the chart renders what the plain manifests say, its values are checked, a real API server takes what it
+//! renders, and the dashboard and the alerts ask for metrics that exist.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use anyhow::Context as _;
+use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::DeleteParams;
+use portolan_control::egress;
+use portolan_testkit::{Binaries, ControlPlane, builders, helm};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::egress::harness::running;
+use crate::harness::{Backend, eventually};
+
+/// Kind and name, and the object.
+type Objects = BTreeMap<(String, String), Value>;
+
+/// What Helm adds to every object.
+const HELMS_OWN: [&str; 4] =
+    ["helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"];
+
+#[test]
+fn the_chart_renders_what_the_manifests_say() -> anyhow::Result<()> {
+    let mut plain = String::new();
+    for file in ["rbac.yaml", "operator.yaml", "webhooks.yaml"] {
+        plain.push_str("---\n");
+        plain.push_str(&std::fs::read_to_string(deploy().join("manifests").join(file))?);
+    }
+    let (rendered, plain) = (objects(&rendered(&[])?)?, objects(&plain)?);
+    assert_eq!(rendered.keys().collect::<Vec<_>>(), plain.keys().collect::<Vec<_>>());
+    for (key, object) in &plain {
+        assert_eq!(&without(&rendered[key], &HELMS_OWN), object, "{key:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_webhook_configurations_are_those_of_the_operator() -> anyhow::Result<()> {
+    let (validating, mutating) = egress::webhooks::configurations(|path| WebhookClientConfig {
+        service: Some(ServiceReference {
+            name: "portolan-webhook".to_owned(),
+            namespace: "portolan".to_owned(),
+            path: Some(path.to_owned()),
+            port: None,
+        }),
+        ..WebhookClientConfig::default()
+    });
+    let rendered = objects(&rendered(&[])?)?;
+    for (kind, wanted) in [
+        ("ValidatingWebhookConfiguration", serde_json::to_value(validating)?),
+        ("MutatingWebhookConfiguration", serde_json::to_value(mutating)?),
+    ] {
+        let key = (kind.to_owned(), egress::webhooks::NAME.to_owned());
+        assert_eq!(rendered.get(&key).map(|object| &object["webhooks"]), Some(&wanted["webhooks"]), "{kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn values_that_cannot_work_are_refused() -> anyhow::Result<()> {
+    for (value, says) in [
+        ("replicas=0", "/replicas"),
+        ("nonsense=1", "nonsense"),
+        ("egress.ipv4=false,egress.ipv6=false", "/egress"),
+        ("webhook.failurePolicy=Perhaps", "/webhook/failurePolicy"),
+        ("capabilities={mirror}", "/capabilities"),
+    ] {
+        let output = template(&["--set", value])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(says), "{value}: {said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_real_api_server_takes_what_the_chart_renders() -> anyhow::Result<()> {
+    let plane = ControlPlane::shared();
+    let namespaces: Api<Namespace> = Api::all(plane.client());
+    if namespaces.get_opt("portolan").await?.is_none() {
+        builders::create(&namespaces, &builders::namespace("portolan").build()).await?;
+    }
+    for values in [
+        &[][..],
+        &["--set", "webhook.enabled=false,replicas=1,egress.ipv6=false"],
+        &["--set", "image.tag=x,podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,webhook.failurePolicy=Ignore"],
+        &["--set", "tolerations[0].operator=Exists,imagePullSecrets[0].name=s,env[0].name=RUST_LOG,env[0].value=debug"],
+    ] {
+        let text = rendered(values)?;
+        let mut kubectl = Binaries::locate()?.kubectl(plane.kubeconfig_path());
+        kubectl.args(["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]);
+        let mut kubectl = kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        kubectl.stdin.take().context("standard input is a pipe")?.write_all(text.as_bytes())?;
+        let output = kubectl.wait_with_output()?;
+        anyhow::ensure!(output.status.success(), "{values:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_that_is_shown_exists() -> anyhow::Result<()> {
+    let reference = std::fs::read_to_string(deploy().join("../docs/reference/egress.md"))?;
+    let mut shown = BTreeSet::new();
+    for file in ["monitoring/dashboard.json", "monitoring/alerts.yaml"] {
+        let text = std::fs::read_to_string(deploy().join(file))?;
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        for name in words.filter(|word| word.starts_with("portolan_egress_") || word.starts_with("portolan_runtime_")) {
+            let name = name.trim_end_matches("_bucket");
+            assert!(reference.contains(&format!("`{name}`")), "{file} shows {name}, which the reference does not have");
+            shown.insert(name.trim_end_matches("_total").to_owned());
+        }
+    }
+    // A metric is there from its first value on: an address must be granted, one refused, and one must move.
+    let (world, _proxy, operator, agents) = running(Backend::Embedded).await?;
+    world.node("n1").await?;
+    world.gateway("eg1", &["10.6.1.60"]).await?;
+    world.policy("web", "eg1", json!({})).await?;
+    world.policy("astray", "eg1", json!({ "ipv4": "10.9.9.9" })).await?;
+    world.granted("web").await?;
+    world.node("n2").await?;
+    world.nodes().delete("n1", &DeleteParams::default()).await?;
+    let mut missing = BTreeSet::new();
+    let complete = eventually("every metric that is shown exists", async || {
+        let metrics = metrics(operator.process.admin_at()).await?;
+        let known: BTreeSet<&str> =
+            metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+        missing = shown.iter().filter(|name| !known.contains(name.as_str())).cloned().collect();
+        Ok(missing.is_empty())
+    })
+    .await;
+    complete.with_context(|| format!("missing: {missing:?}"))?;
+    operator.stop().await?;
+    Ok(agents.stop().await?)
+}
+
+async fn metrics(admin: SocketAddr) -> anyhow::Result<String> {
+    let mut admin = TcpStream::connect(admin).await?;
+    admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").await?;
+    let mut metrics = String::new();
+    admin.read_to_string(&mut metrics).await?;
+    Ok(metrics)
+}
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+fn template(values: &[&str]) -> anyhow::Result<Output> {
+    let mut helm = helm::command()?;
+    helm.args(["template", "portolan"]).arg(deploy().join("chart"));
+    helm.args(["--namespace", "portolan", "--kube-version", "v1.36.0"]).args(values);
+    helm.output().context("starting helm failed")
+}
+
+fn rendered(values: &[&str]) -> anyhow::Result<String> {
+    let output = template(values)?;
+    anyhow::ensure!(output.status.success(), "{values:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn objects(text: &str) -> anyhow::Result<Objects> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+    let name = |object: &Value, pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let objects = documents.into_iter().filter(|object| !object.is_null());
+    Ok(objects.map(|object| ((name(&object, "/kind"), name(&object, "/metadata/name")), object)).collect())
+}
+
+/// The value without these fields, wherever they are.
+fn without(value: &Value, fields: &[&str]) -> Value {
+    match value {
+        Value::Object(object) => {
+            let kept = object.iter().filter(|(name, _)| !fields.contains(&name.as_str()));
+            kept.map(|(name, value)| (name.clone(), without(value, fields))).collect()
+        }
+        Value::Array(items) => items.iter().map(|item| without(item, fields)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}

@@ -1,0 +1,280 @@
+//! Least privilege: what the operator asks an API server for is what `deploy/manifests/rbac.yaml` grants, no less and
+//! no more. The operator does everything it can do once, and the server notes what it asked for.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use portolan_api::address_claim::AddressClaim;
+use portolan_api::egress::{
+    EgressClusterEndpointSlice, EgressClusterPolicy, EgressEndpointSlice, EgressGateway, EgressPolicy, EgressTunnel,
+};
+use portolan_apiserver::ApiServer;
+use portolan_apiserver::auth::{Identity, Record};
+use portolan_control::agent::simulated;
+use portolan_control::egress;
+use portolan_control::runtime::app::{Options, Process};
+use portolan_control::runtime::{lease, webhook};
+use portolan_testkit::builders;
+use serde_json::{Value, json};
+
+use crate::egress::harness::{app, options, selector};
+use crate::harness::eventually;
+
+/// Where the manifests put the operator, and what it is called there.
+const NAMESPACE: &str = "portolan";
+const USER: &str = "system:serviceaccount:portolan:portolan-operator";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_for() -> anyhow::Result<()> {
+    let server = ApiServer::memory().await;
+    let admin = server.client();
+    prepare(&admin).await?;
+    server.recorder().switch(true);
+    let agents = Process::start(admin.clone(), options(), |ctx, _| simulated::start(ctx))?;
+    let (operator, hooks) = operator(&client_of(&server, USER))?;
+    everything(&admin).await?;
+    hooks.rotate_now();
+    let mut asked = BTreeSet::new();
+    eventually("the Secret was written anew", async || {
+        asked.extend(server.recorder().take());
+        Ok(asked.iter().any(|record| record.user == USER && record.resource == "secrets" && record.verb == "update"))
+    })
+    .await?;
+    operator.stop().await?;
+    agents.stop().await?;
+    asked.extend(server.recorder().take());
+    asked.retain(|record| record.user == USER);
+    let granted = grants()?;
+    let refused: Vec<&Record> =
+        asked.iter().filter(|record| !granted.iter().any(|grant| grant.allows(record))).collect();
+    let unused: Vec<&Grant> = granted.iter().filter(|grant| !asked.iter().any(|record| grant.allows(record))).collect();
+    assert!(
+        refused.is_empty() && unused.is_empty(),
+        "asked for and not granted: {refused:#?}\ngranted and not asked for: {unused:#?}"
+    );
+    Ok(())
+}
+
+/// A client in this process that is this user.
+fn client_of(server: &ApiServer, user: &str) -> Client {
+    let identity = Identity { common_name: user.to_owned(), organizations: vec!["system:masters".to_owned()] };
+    let (server, identity) = (server.clone(), Arc::new(identity));
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let (server, identity) = (server.clone(), identity.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            let bytes = body.collect().await?.to_bytes();
+            let body = Full::new(bytes).map_err(|never| match never {}).boxed_unsync();
+            Ok::<_, kube::Error>(server.answer(Request::from_parts(head, body), Some(&identity)).await)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// What an administrator installs before the operator starts.
+async fn prepare(admin: &Client) -> anyhow::Result<()> {
+    portolan_control::install::definitions(admin).await?;
+    // Kinds that not every cluster has, so that they are watched.
+    for (group, kind, plural) in
+        [("crd.projectcalico.org", "IPPool", "ippools"), ("networking.k8s.io", "ServiceCIDR", "servicecidrs")]
+    {
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.{group}"),
+                "annotations": { "api-approved.kubernetes.io": "unapproved, stands in for the real one" }
+            },
+            "spec": {
+                "group": group, "scope": "Cluster",
+                "names": { "plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List") },
+                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true
+                } } }]
+            }
+        });
+        let definition: CustomResourceDefinition = serde_json::from_value(definition)?;
+        portolan_testkit::install_definition(admin.clone(), definition).await?;
+    }
+    builders::create(&Api::all(admin.clone()), &builders::namespace(NAMESPACE).build()).await?;
+    let (validating, mutating) = egress::webhooks::configurations(|path| WebhookClientConfig {
+        url: Some(format!("https://127.0.0.1:1{path}")),
+        ..WebhookClientConfig::default()
+    });
+    // Their authority is kept; that nobody answers there must not stop this test's own requests.
+    let mut validating = serde_json::to_value(validating)?;
+    let mut mutating = serde_json::to_value(mutating)?;
+    for configuration in [&mut validating, &mut mutating] {
+        for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+            hook["failurePolicy"] = json!("Ignore");
+            hook["matchConditions"] = json!([{ "name": "never", "expression": "false" }]);
+        }
+    }
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(validating)?).await?;
+    let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(mutating)?).await?;
+    Ok(())
+}
+
+/// As `portolan operator` runs it, with election and webhook.
+fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
+    let election = lease::Options {
+        namespace: NAMESPACE.to_owned(),
+        name: "portolan-operator".to_owned(),
+        identity: "test".to_owned(),
+        duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+    };
+    let mut started = None;
+    let process =
+        Process::start(client.clone(), Options { election: Some(election), ..options() }, |ctx, registry| {
+            let cache = egress::start(ctx, registry, egress::Options::default());
+            let config = webhook::Config {
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                names: vec!["portolan-webhook.portolan.svc".to_owned()],
+                client_ca: None,
+                secret_namespace: NAMESPACE.to_owned(),
+                secret_name: "portolan-webhook".to_owned(),
+                validating: vec![egress::webhooks::NAME.to_owned()],
+                mutating: vec![egress::webhooks::NAME.to_owned()],
+                schedule: webhook::Schedule::default(),
+                linger: Duration::ZERO,
+            };
+            let handlers = egress::webhooks::handlers(webhook::Webhooks::new(), &cache, egress::Options::default());
+            let host = webhook::Host { tasks: &ctx.tasks, readiness: &ctx.readiness, registry };
+            started = Some(webhook::run(&ctx.unfenced, config, handlers, host));
+        })?;
+    Ok((process, started.expect("the process was started")?))
+}
+
+/// Gives the operator a reason for everything it can do.
+async fn everything(admin: &Client) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(admin.clone());
+    for name in ["n1", "n2"] {
+        builders::create(&nodes, &builders::node(name).label("egress", "true").build()).await?;
+    }
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "default");
+    builders::create(&pods, &builders::pod("default", "web").label("app", "web").on("n1").ip("10.40.0.1").build())
+        .await?;
+    let gateways: Api<EgressGateway> = Api::all(admin.clone());
+    let pool = json!({ "ippools": { "ipv4": ["10.6.1.60-10.6.1.61"] }, "nodeSelector": selector() });
+    create(&gateways, "eg1", pool).await?;
+    let (policies, cluster_policies): (Api<EgressPolicy>, Api<EgressClusterPolicy>) =
+        (Api::namespaced(admin.clone(), "default"), Api::all(admin.clone()));
+    let spec = json!({ "egressGatewayName": "eg1", "egressIP": { "allocatorPolicy": "rr" }, "appliedTo": app("web") });
+    create(&policies, "web", spec.clone()).await?;
+    create(&cluster_policies, "all", spec).await?;
+    let claims: Api<AddressClaim> = Api::all(admin.clone());
+    let count = async || -> anyhow::Result<usize> { Ok(claims.list(&ListParams::default()).await?.items.len()) };
+    eventually("two addresses are held", async || Ok(count().await? == 2)).await?;
+    let (slices, cluster_slices): (Api<EgressEndpointSlice>, Api<EgressClusterEndpointSlice>) =
+        (Api::all(admin.clone()), Api::all(admin.clone()));
+    let sliced = async || -> anyhow::Result<(usize, usize)> {
+        let (one, two) =
+            (slices.list(&ListParams::default()).await?, cluster_slices.list(&ListParams::default()).await?);
+        Ok((one.items.len(), two.items.len()))
+    };
+    eventually("the pod is listed twice", async || Ok(sliced().await? == (1, 1))).await?;
+    pods.delete("web", &DeleteParams::default().grace_period(0)).await?;
+    eventually("the slices are gone", async || Ok(sliced().await? == (0, 0))).await?;
+    // A tunnel of the original has a finalizer, and its node goes.
+    let tunnels: Api<EgressTunnel> = Api::all(admin.clone());
+    let finalizer = Patch::Merge(json!({ "metadata": { "finalizers": ["egressgateway.spidernet.io/egresstunnel"] } }));
+    tunnels.patch("n2", &PatchParams::default(), &finalizer).await?;
+    nodes.delete("n2", &DeleteParams::default()).await?;
+    eventually("its tunnel is gone", async || Ok(tunnels.get_opt("n2").await?.is_none())).await?;
+    policies.delete("web", &DeleteParams::default()).await?;
+    cluster_policies.delete("all", &DeleteParams::default()).await?;
+    eventually("no address is held", async || Ok(count().await? == 0)).await?;
+    gateways.delete("eg1", &DeleteParams::default()).await?;
+    eventually("the gateway is gone", async || Ok(gateways.get_opt("eg1").await?.is_none())).await?;
+    let leases: Api<Lease> = Api::namespaced(admin.clone(), NAMESPACE);
+    let version = leases.get("portolan-operator").await?.metadata.resource_version;
+    eventually("the lease is renewed", async || {
+        Ok(leases.get("portolan-operator").await?.metadata.resource_version != version)
+    })
+    .await
+}
+
+async fn create<K>(api: &Api<K>, name: &str, spec: Value) -> anyhow::Result<()>
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
+{
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(())
+}
+
+/// One verb on one resource, in one place.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    /// None: everywhere.
+    namespace: Option<String>,
+    group: String,
+    resource: String,
+    verb: String,
+    /// None: any name.
+    name: Option<String>,
+}
+
+impl Grant {
+    fn allows(&self, record: &Record) -> bool {
+        let resource = match record.subresource.as_str() {
+            "" => record.resource.clone(),
+            subresource => format!("{}/{subresource}", record.resource),
+        };
+        self.namespace.as_ref().is_none_or(|namespace| *namespace == record.namespace)
+            && (self.group.as_str(), self.resource.as_str(), self.verb.as_str())
+                == (record.group.as_str(), resource.as_str(), record.verb.as_str())
+            && self.name.as_ref().is_none_or(|name| *name == record.name)
+    }
+}
+
+fn grants() -> anyhow::Result<BTreeSet<Grant>> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/manifests/rbac.yaml");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(file)?)?;
+    let mut grants = BTreeSet::new();
+    for document in documents {
+        let rules: Vec<PolicyRule> = serde_json::from_value(document["rules"].clone()).unwrap_or_default();
+        let namespace = document["metadata"]["namespace"].as_str().map(str::to_owned);
+        for rule in rules {
+            anyhow::ensure!(rule.non_resource_urls.is_none(), "paths are not granted: {rule:?}");
+            let names: Vec<Option<String>> = match rule.resource_names {
+                Some(names) => names.into_iter().map(Some).collect(),
+                None => vec![None],
+            };
+            for (group, resource) in rule
+                .api_groups
+                .iter()
+                .flatten()
+                .flat_map(|group| rule.resources.iter().flatten().map(move |resource| (group, resource)))
+            {
+                for (verb, name) in rule.verbs.iter().flat_map(|verb| names.iter().map(move |name| (verb, name))) {
+                    grants.insert(Grant {
+                        namespace: namespace.clone(),
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        verb: verb.clone(),
+                        name: name.clone(),
+                    });
+                }
+            }
+        }
+    }
+    Ok(grants)
+}
