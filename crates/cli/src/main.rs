@@ -3,8 +3,11 @@
 //! A command is a file in [`commands`]: its arguments, its help, and a `run` that takes the arguments apart and
 //! wires. What a command has to say goes through the [`printer`]; how it ended is an [`outcome`].
 
+mod answer;
 mod cli;
+mod cluster;
 mod commands;
+mod logs;
 mod outcome;
 mod printer;
 mod usage;

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::cli::Program;
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
 
 /// Print the custom resource definitions as YAML
 ///
-/// All go to stdout, one document each; with a folder, one file each is written there and named on stdout. This
-/// version has no kinds built in yet: there is nothing to print, and the command says so and exits 2.
+/// All go to stdout, one document each; with a folder, one file each is written there and named on stdout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,19 +22,15 @@ pub(crate) struct Args {
     output_dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
     let Args { output_dir } = args;
     let crds = portolan_api::crds();
     match output_dir {
         Some(folder) => {
-            if crds.is_empty() {
-                printer.note("no kinds are built into this version yet: nothing to write");
-            }
             for file in write(&crds, &folder)? {
                 printer.data(&format!("{}\n", file.display()))?;
             }
         }
-        None if crds.is_empty() => return Err(Failure::not_built_in("custom resource definitions are", program)),
         None => {
             for crd in &crds {
                 printer.data(&format!("---\n{}", yaml(crd)?))?;

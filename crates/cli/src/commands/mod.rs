@@ -4,9 +4,12 @@ pub(crate) mod agent;
 pub(crate) mod completions;
 pub(crate) mod crds;
 pub(crate) mod operator;
+pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod reference;
+pub(crate) mod status;
 pub(crate) mod up;
+pub(crate) mod why;
 
 use crate::cli::Program;
 use crate::outcome::{Exit, Failure};
@@ -19,6 +22,9 @@ pub(crate) enum Command {
     Operator(operator::Args),
     Agent(agent::Args),
     Proxy(proxy::Args),
+    Plan(plan::Args),
+    Why(why::Args),
+    Status(status::Args),
     Crds(crds::Args),
     Completions(completions::Args),
     #[command(hide = true)]
@@ -31,7 +37,10 @@ pub(crate) fn run(command: Command, program: Program, printer: &Printer) -> Resu
         Command::Operator(args) => operator::run(args, program),
         Command::Agent(args) => agent::run(args, program),
         Command::Proxy(args) => proxy::run(args, program),
-        Command::Crds(args) => crds::run(args, program, printer),
+        Command::Plan(args) => plan::run(args, printer),
+        Command::Why(args) => why::run(args, printer),
+        Command::Status(args) => status::run(args, printer),
+        Command::Crds(args) => crds::run(args, printer),
         Command::Completions(args) => completions::run(args, program, printer),
         Command::Reference(args) => reference::run(args, printer),
     }

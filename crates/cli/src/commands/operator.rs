@@ -1,33 +1,134 @@
 //! `portolan operator`: the control plane against a cluster.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use clap::ValueEnum;
+use portolan_control::egress;
+use portolan_control::runtime::app::{self, Options, Process};
+use portolan_control::runtime::{lease, webhook};
+use prometheus_client::registry::Registry;
 
 use crate::cli::Program;
+use crate::cluster::ClusterArgs;
+use crate::logs;
 use crate::outcome::{Exit, Failure};
 
 /// Run the control plane against a cluster
 ///
 /// Each capability watches its objects, plans, and writes what differs; of several replicas one leads and
-/// writes. This version has no capability built in yet: the command says so and exits 2.
+/// writes. The kinds must be installed: portolan crds | kubectl apply --server-side -f -
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   portolan operator
-  portolan operator --capabilities egress,mirror
-  portolan operator --capabilities gateway")]
+  portolan operator --capabilities egress
+  portolan operator --lease-namespace portolan --admin-listen 0.0.0.0:9090")]
 pub(crate) struct Args {
-    /// Run only these capabilities
+    /// Run only these capabilities; egress is the one built in
     #[arg(
         long,
         env = "PORTOLAN_CAPABILITIES",
         hide_env_values = true,
         value_name = "NAME",
         value_delimiter = ',',
-        default_value = "gateway,egress,ipam,mirror,mesh",
+        default_value = "egress",
         help_heading = "Capabilities"
     )]
     capabilities: Vec<Capability>,
+
+    /// The namespace of the Lease that replicas elect their leader on
+    #[arg(
+        long,
+        env = "PORTOLAN_LEASE_NAMESPACE",
+        value_name = "NAME",
+        default_value = "portolan",
+        help_heading = "Process"
+    )]
+    lease_namespace: String,
+
+    /// Who this replica is in the Lease and in events; without it the host's name
+    #[arg(long, env = "PORTOLAN_IDENTITY", value_name = "NAME", help_heading = "Process")]
+    identity: Option<String>,
+
+    /// Serve /livez, /readyz and /metrics here
+    #[arg(
+        long,
+        env = "PORTOLAN_ADMIN_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9090",
+        help_heading = "Process"
+    )]
+    admin_listen: SocketAddr,
+
+    #[command(flatten)]
+    webhook: WebhookArgs,
+    #[command(flatten)]
+    egress: EgressArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
+
+/// Where API servers reach the admission webhook.
+#[derive(Debug, clap::Args)]
+struct WebhookArgs {
+    /// Serve the admission webhook here; without it there is none, and controllers validate alone
+    #[arg(long = "webhook-listen", env = "PORTOLAN_WEBHOOK_LISTEN", value_name = "ADDRESS", help_heading = "Webhook")]
+    listen: Option<SocketAddr>,
+
+    /// The names under which API servers call the webhook
+    #[arg(
+        long = "webhook-names",
+        env = "PORTOLAN_WEBHOOK_NAMES",
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "portolan-webhook.portolan.svc",
+        help_heading = "Webhook"
+    )]
+    names: Vec<String>,
+
+    /// The Secret, in the Lease's namespace, that holds the webhook's certificate authority; made if missing
+    #[arg(
+        long = "webhook-secret",
+        env = "PORTOLAN_WEBHOOK_SECRET",
+        value_name = "NAME",
+        default_value = "portolan-webhook",
+        help_heading = "Webhook"
+    )]
+    secret: String,
+}
+
+impl WebhookArgs {
+    fn config(self, namespace: &str) -> Option<webhook::Config> {
+        let Self { listen, names, secret } = self;
+        Some(webhook::Config {
+            listen: listen?,
+            names,
+            client_ca: None,
+            secret_namespace: namespace.to_owned(),
+            secret_name: secret,
+            validating: vec![egress::webhooks::NAME.to_owned()],
+            mutating: vec![egress::webhooks::NAME.to_owned()],
+            schedule: webhook::Schedule::default(),
+            linger: LINGER,
+        })
+    }
+}
+
+/// How egress runs.
+#[derive(Debug, clap::Args)]
+struct EgressArgs {
+    /// Refuse IPv4 pools
+    #[arg(long, env = "PORTOLAN_EGRESS_NO_IPV4", help_heading = "Egress")]
+    egress_no_ipv4: bool,
+
+    /// Refuse IPv6 pools
+    #[arg(long, env = "PORTOLAN_EGRESS_NO_IPV6", help_heading = "Egress")]
+    egress_no_ipv6: bool,
+}
+
+/// API servers learn within this time that a replica goes.
+const LINGER: Duration = Duration::from_secs(3);
 
 /// A way through the edge that the operator can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -45,12 +146,72 @@ enum Capability {
 }
 
 pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
-    let Args { capabilities } = args;
-    let mut asked: Vec<String> = Vec::new();
-    for capability in Capability::value_variants().iter().filter(|capability| capabilities.contains(capability)) {
-        asked.push(format!("`{}`", name(*capability)));
+    let Args { capabilities, lease_namespace, identity, admin_listen, webhook, egress, cluster } = args;
+    built_in(&capabilities, program)?;
+    let EgressArgs { egress_no_ipv4, egress_no_ipv6 } = egress;
+    if egress_no_ipv4 && egress_no_ipv6 {
+        let what = "--egress-no-ipv4 and --egress-no-ipv6 together leave no family";
+        return Err(Failure::new(Exit::Usage, what, format!("see its flags: {} operator --help", program.spoken())));
     }
+    let families = egress::Families { ipv4: !egress_no_ipv4, ipv6: !egress_no_ipv6 };
+    let identity = identity.unwrap_or_else(hostname);
+    let webhook = webhook.config(&lease_namespace);
+    let options = Options {
+        election: Some(lease::Options {
+            namespace: lease_namespace,
+            name: "portolan-operator".to_owned(),
+            identity: format!("{identity}-{}", std::process::id()),
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }),
+        admin_listen,
+        drain: Duration::from_secs(10),
+        instance: identity,
+    };
+    logs::start();
+    let failed =
+        |what: String| Failure::new(Exit::No, what, format!("see its flags: {} operator --help", program.spoken()));
+    let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(cause.to_string()))?;
+    runtime.block_on(async {
+        let client = cluster.client().await?;
+        let egress = egress::Options { families, ..egress::Options::default() };
+        let mut refused = None;
+        let start = |ctx: &app::Ctx, registry: &mut Registry| {
+            refused = start_parts(ctx, registry, egress, webhook).err();
+        };
+        let process = Process::start(client, options, start).map_err(|cause| failed(cause.to_string()))?;
+        if let Some(cause) = refused {
+            return Err(failed(cause.to_string()));
+        }
+        process.run().await.map_err(|cause| failed(cause.to_string()))?;
+        Ok(Exit::Yes)
+    })
+}
+
+/// Starts the capabilities, and the webhook with what they have to say there.
+fn start_parts(
+    ctx: &app::Ctx,
+    registry: &mut Registry,
+    options: egress::Options,
+    webhook: Option<webhook::Config>,
+) -> Result<(), webhook::Error> {
+    let cache = egress::start(ctx, registry, options);
+    let Some(config) = webhook else { return Ok(()) };
+    let handlers = egress::webhooks::handlers(webhook::Webhooks::new(), &cache, options);
+    let host = webhook::Host { tasks: &ctx.tasks, readiness: &ctx.readiness, registry };
+    webhook::run(&ctx.unfenced, config, handlers, host).map(drop)
+}
+
+fn built_in(capabilities: &[Capability], program: Program) -> Result<(), Failure> {
+    let absent = |capability: &&Capability| **capability != Capability::Egress && capabilities.contains(capability);
+    let asked: Vec<String> = Capability::value_variants()
+        .iter()
+        .filter(absent)
+        .map(|capability| format!("`{}`", name(*capability)))
+        .collect();
     let what = match &asked[..] {
+        [] => return Ok(()),
         [one] => format!("capability {one} is"),
         several => format!("capabilities {} are", several.join(", ")),
     };
@@ -59,4 +220,10 @@ pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
 
 fn name(capability: Capability) -> String {
     capability.to_possible_value().map(|value| value.get_name().to_owned()).expect("no capability is hidden")
+}
+
+/// Pods are named after themselves; elsewhere any name will do, as the process id stands beside it.
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "operator".to_owned(), |name| name.trim().to_owned())
 }

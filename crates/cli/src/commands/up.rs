@@ -2,8 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use portolan_apiserver::running::{Options, Running};
+use portolan_control::agent::simulated;
+use portolan_control::runtime::app::{self, Process};
+use portolan_control::{egress, install};
 
 use crate::cli::Program;
 use crate::outcome::{Exit, Failure};
@@ -12,8 +17,8 @@ use crate::printer::Printer;
 /// Run everything in one process on an embedded Kubernetes API server
 ///
 /// Real `kubectl` works against it, and no cluster is needed. It writes a kubeconfig, simulates a few Ready nodes and
-/// runs until Ctrl-C. It is for one machine; on several, run the operator on Kubernetes itself. No capability is built
-/// into this version yet, so what runs is the API server.
+/// runs until Ctrl-C. Egress runs on it, with agents that are simulated like the nodes: everything is as on a cluster,
+/// only no packet goes anywhere. It is for one machine; on several, run the operator on Kubernetes itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,7 +50,7 @@ pub(crate) struct Args {
     )]
     kubeconfig: PathBuf,
 
-    /// Start without simulated nodes
+    /// Start without simulated nodes and without the examples
     #[arg(long, help_heading = "API server")]
     empty: bool,
 }
@@ -53,31 +58,76 @@ pub(crate) struct Args {
 /// As many as show addresses moving from one to several others.
 const NODES: usize = 3;
 
+/// What is there at the start, unless it is to be empty.
+const EXAMPLES: [&str; 1] = [include_str!("../../../../examples/egress/gateway.yaml")];
+
 pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exit, Failure> {
     let Args { data_dir, listen, kubeconfig, empty } = args;
     let nodes = if empty { 0 } else { NODES };
     let options = Options { listen, data_dir: data_dir.clone(), kubeconfig: kubeconfig.clone(), nodes };
-    let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(&cause.to_string(), program))?;
+    let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(&cause, program))?;
     runtime.block_on(async {
-        let running = Running::start(options).await.map_err(|error| failed(&error.to_string(), program))?;
+        let running = Running::start(options).await.map_err(|error| failed(&error, program))?;
+        let client = running.client();
+        install::definitions(&client).await.map_err(|error| failed(&error, program))?;
+        if !empty {
+            install::objects(&client, labelled_nodes()).await.map_err(|error| failed(&error, program))?;
+            install::objects(&client, examples()).await.map_err(|error| failed(&error, program))?;
+        }
+        let process = Process::start(client, alone(), |ctx, registry| {
+            drop(egress::start(ctx, registry, egress::Options::default()));
+            simulated::start(ctx);
+        })
+        .map_err(|error| failed(&error, program))?;
         printer.note(&welcome(running.url(), &kubeconfig.display().to_string(), nodes, data_dir.is_some()));
-        tokio::signal::ctrl_c().await.map_err(|cause| failed(&cause.to_string(), program))?;
-        printer.note("stopping");
+        let ended = process.run().await;
+        printer.note("stopped");
         running.stop().await;
+        ended.map_err(|error| failed(&error, program))?;
         Ok(Exit::Yes)
     })
+}
+
+/// One process, so no election.
+fn alone() -> app::Options {
+    app::Options {
+        election: None,
+        admin_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        drain: Duration::from_secs(5),
+        instance: "up".to_owned(),
+    }
+}
+
+/// The simulated nodes are the gateway nodes of the examples.
+fn labelled_nodes() -> Vec<DynamicObject> {
+    let node = |number| {
+        let types = TypeMeta { api_version: "v1".to_owned(), kind: "Node".to_owned() };
+        let labels = [("egress".to_owned(), "true".to_owned())].into();
+        let metadata =
+            ObjectMeta { name: Some(format!("node-{number}")), labels: Some(labels), ..ObjectMeta::default() };
+        DynamicObject { types: Some(types), metadata, data: serde_json::json!({}) }
+    };
+    (1..=NODES).map(node).collect()
+}
+
+fn examples() -> Vec<DynamicObject> {
+    let read = |text: &&str| serde_saphyr::from_multiple::<DynamicObject>(text).expect("a test applies every example");
+    EXAMPLES.iter().flat_map(read).collect()
 }
 
 fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool) -> String {
     let kept = if kept { "kept across restarts" } else { "in memory, gone at the end: keep them with --data-dir DIR" };
     format!(
         "the API server listens on {url}, with {nodes} simulated nodes; objects are {kept}\n\
-         try it in another shell:\n\
-         \n  kubectl --kubeconfig {kubeconfig} get crds,nodes,ns\n\
+         egress runs on it; try it in another shell:\n\
+         \n  export KUBECONFIG={kubeconfig}\
+         \n  kubectl get nodes,egw,egp,addr -A                       who leaves with which address, from where\
+         \n  kubectl label node node-1 portolan.dev/egress-drain=true    and watch the addresses move\
+         \n  portolan why policy default/web                         why it is so\n\
          \nCtrl-C stops it"
     )
 }
 
-fn failed(what: &str, program: Program) -> Failure {
-    Failure::new(Exit::No, what, format!("see its flags: {} up --help", program.spoken()))
+fn failed(what: &impl std::fmt::Display, program: Program) -> Failure {
+    Failure::new(Exit::No, what.to_string(), format!("see its flags: {} up --help", program.spoken()))
 }

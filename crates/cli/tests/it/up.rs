@@ -8,13 +8,13 @@ use portolan_testkit::{Binaries, Program, Signal};
 use crate::program;
 
 /// `portolan up` on a free port, and a kubectl for it.
-struct Up {
+pub(crate) struct Up {
     program: Program,
     folder: tempfile::TempDir,
 }
 
 impl Up {
-    fn start(folder: tempfile::TempDir, more: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn start(folder: tempfile::TempDir, more: &[&str]) -> anyhow::Result<Self> {
         let kubeconfig = folder.path().join("kubeconfig");
         drop(std::fs::remove_file(&kubeconfig));
         let mut arguments = vec!["up", "--listen", "127.0.0.1:0", "--kubeconfig", "kubeconfig"];
@@ -23,15 +23,15 @@ impl Up {
         let portolan = Path::new(env!("CARGO_BIN_EXE_portolan"));
         let mut program = Program::start("portolan", portolan, &arguments, folder.path())?;
         let began = Instant::now();
-        while !kubeconfig.exists() {
+        while !program.log_tail().contains("Ctrl-C stops it") {
             anyhow::ensure!(program.ended()?.is_none(), "it ended: {}", program.log_tail());
-            anyhow::ensure!(began.elapsed() < Duration::from_mins(1), "no kubeconfig: {}", program.log_tail());
+            anyhow::ensure!(began.elapsed() < Duration::from_mins(1), "no welcome: {}", program.log_tail());
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(Self { program, folder })
     }
 
-    fn kubectl(&self, line: &str) -> anyhow::Result<String> {
+    pub(crate) fn kubectl(&self, line: &str) -> anyhow::Result<String> {
         let kubectl = Binaries::locate()?.program("kubectl");
         let mut command = program(&kubectl);
         command.env("HOME", self.folder.path()).env("KUBECONFIG", self.folder.path().join("kubeconfig"));
@@ -41,7 +41,11 @@ impl Up {
         Ok(said)
     }
 
-    fn stop(mut self) -> anyhow::Result<tempfile::TempDir> {
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn stop(mut self) -> anyhow::Result<tempfile::TempDir> {
         self.program.signal(Signal::INT)?;
         let ended = self.program.wait().context("waiting for portolan failed")?;
         anyhow::ensure!(ended.success(), "it ended with {ended}: {}", self.program.log_tail());

@@ -1,0 +1,16 @@
+//! Logs on stderr: for people on a terminal, JSON elsewhere.
+
+use std::io::IsTerminal as _;
+
+use tracing_subscriber::EnvFilter;
+
+/// Starts logging; `RUST_LOG` chooses what, INFO without it.
+pub(crate) fn start() {
+    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
+    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);
+    if std::io::stderr().is_terminal() {
+        logs.init();
+    } else {
+        logs.json().init();
+    }
+}
