@@ -67,7 +67,7 @@ impl Running {
         let url = listener.url();
         let authority = listener.authority().certificate().to_owned();
         let admin = listener.authority().client("portolan-admin", "system:masters", Timestamp::now())?;
-        write(&kubeconfig, &kubeconfig::render("portolan", &url, &authority, &admin))?;
+        write(&kubeconfig, &kubeconfig::render("portolan", &url, &authority, &admin, server.token()))?;
 
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));

@@ -14,8 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::{Caller, Hooks};
-use crate::auth::Recorder;
-use crate::auth::{Authenticator, Authorizer, Identity, User};
+use crate::auth::{self, Authenticator, Authorizer, Identity, Recorder, User};
 use crate::clock::Clock;
 use crate::crd::Served;
 use crate::kinds::{Kind, cluster_ip, events};
@@ -35,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) authenticator: Authenticator,
+    /// The administrator's bearer token, drawn at the start.
+    token: String,
     pub(crate) authorizer: Authorizer,
     pub(crate) recorder: Recorder,
     pub(crate) served: RwLock<Arc<Served>>,
@@ -71,10 +72,12 @@ impl ApiServer {
 
     async fn new(store: Store, clock: Clock) -> Self {
         let caller = Arc::new(Caller::new(TaskTracker::new()));
+        let token = auth::token();
         let inner = Inner {
             store,
             clock,
-            authenticator: Authenticator::new(),
+            authenticator: Authenticator::new().with_token(&token, User::new("portolan-admin", &[auth::MASTERS])),
+            token,
             authorizer: Authorizer,
             recorder: Recorder::default(),
             served: RwLock::default(),
@@ -99,6 +102,11 @@ impl ApiServer {
     pub async fn answer(&self, request: Request<rest::Body>, peer: Option<&Identity>) -> Response<rest::Body> {
         let user = self.inner.authenticator.authenticate(request.headers(), peer);
         rest::answer(&self.inner, request, user).await
+    }
+
+    /// The administrator's bearer token: good for as long as the server runs.
+    pub fn token(&self) -> &str {
+        &self.inner.token
     }
 
     /// A client in this process, with all rights and without a socket.

@@ -17,7 +17,7 @@ use crate::version;
     after_help = "\
 Examples:
   portolan up
-  portolan operator --capabilities egress,mirror
+  portolan operator --capabilities egress
   portolan crds | kubectl apply --server-side -f -"
 )]
 pub(crate) struct Cli {

@@ -91,10 +91,14 @@ pub fn example(package: &str, name: &str) -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let built = tests.parent().and_then(Path::parent).context("tests stand in TARGET/PROFILE/deps")?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", package, "--example", name]);
+    cargo.args(["build", "--quiet", "--example", name]);
     cargo.arg("--target-dir").arg(built.parent().context("a profile stands in a target folder")?);
+    // Tests are built for the whole workspace and benchmarks for one package: with other features everything below
+    // would be compiled once more.
     if built.ends_with("release") {
-        cargo.arg("--release");
+        cargo.args(["--release", "--package", package]);
+    } else {
+        cargo.arg("--workspace");
     }
     // What the outer cargo says of the package under test would make build scripts, and all above them, run again.
     let own = |name: &std::ffi::OsStr| {

@@ -9,10 +9,11 @@ use serde_json::json;
 use super::authority::{Signed, write_private};
 
 /// A kubeconfig for `server` (`https://host:port`), whose certificate comes from `authority` (PEM); `client` proves who
-/// its user is.
+/// its user is. A second context, `NAME-token`, does the same by bearer token.
 ///
 /// It is JSON, which is YAML, too.
-pub fn render(name: &str, server: &str, authority: &str, client: &Signed) -> String {
+pub fn render(name: &str, server: &str, authority: &str, client: &Signed, token: &str) -> String {
+    let by_token = format!("{name}-token");
     let user = json!({
         "client-certificate-data": STANDARD.encode(&client.certificate),
         "client-key-data": STANDARD.encode(&client.key),
@@ -22,8 +23,11 @@ pub fn render(name: &str, server: &str, authority: &str, client: &Signed) -> Str
         "kind": "Config",
         "current-context": name,
         "clusters": [{ "name": name, "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(authority) } }],
-        "users": [{ "name": name, "user": user }],
-        "contexts": [{ "name": name, "context": { "cluster": name, "user": name } }],
+        "users": [{ "name": name, "user": user }, { "name": by_token, "user": { "token": token } }],
+        "contexts": [
+            { "name": name, "context": { "cluster": name, "user": name } },
+            { "name": by_token, "context": { "cluster": name, "user": by_token } },
+        ],
     });
     format!("{config:#}\n")
 }

@@ -10,6 +10,8 @@ pub mod kubeconfig;
 mod recorder;
 mod review;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -100,6 +102,14 @@ impl Authenticator {
         }
         found
     }
+}
+
+/// A bearer token that nobody can guess.
+pub(crate) fn token() -> String {
+    let mut bytes = [0; 32];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).expect("the kernel gives random bytes");
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// What is asked for.

@@ -33,7 +33,7 @@ async fn start(change: impl FnOnce(&mut Options)) -> Running {
     let running = Running {
         url: server.url(),
         address: server.address(),
-        kubeconfig: kubeconfig::render("portolan", &server.url(), &ca, &client),
+        kubeconfig: kubeconfig::render("portolan", &server.url(), &ca, &client, "a-token"),
         ca,
         client,
         stop: CancellationToken::new(),

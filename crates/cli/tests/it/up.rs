@@ -61,6 +61,9 @@ fn up_serves_kubectl_and_ctrl_c_stops_it() -> anyhow::Result<()> {
         assert!(listed.lines().any(|line| line == name), "{name} is missing:\n{listed}");
     }
     assert!(up.kubectl("get nodes")?.contains("Ready"), "the nodes are ready");
+    assert!(up.kubectl("--context portolan-token get nodes")?.contains("Ready"), "a bearer token will do");
+    let wrong = up.kubectl("--context portolan-token --token wrong get nodes").unwrap_err();
+    assert!(wrong.to_string().contains("Unauthorized") || wrong.to_string().contains("logged in"), "{wrong}");
     up.stop()?;
     Ok(())
 }

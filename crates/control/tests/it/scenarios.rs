@@ -2,7 +2,6 @@
 //! on an API server in this process and on a paused clock. `scenarios/README.md` has the words a story is written in.
 
 mod expect;
-mod faults;
 mod story;
 mod world;
 

@@ -209,6 +209,8 @@ async fn policy_points_elsewhere_past_admission(backend: Backend) -> anyhow::Res
     world.refused("shop", "Accepted", "ImmutableField").await?;
     assert_eq!(world.ledger().await?, [("10.6.1.60".to_owned(), "n1".to_owned())].into(), "it keeps what it has");
     assert_eq!(world.status("shop").await?.node.as_deref(), Some("n1"));
+    // Whose address it is past a restart is what the gateway shows, a second later at most.
+    world.gateway_shows("eg1", "its policy", |status| status.policy_count == Some(1)).await?;
     operator.stop().await?;
     let operator = Operator::start(&proxy)?;
     eventually("another operator has planned", async || Ok(operator.turns() > 0)).await?;

@@ -3,21 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use futures::{FutureExt as _, StreamExt as _};
-use http::{Method, Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::Frame;
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use portolan_api::address_claim::AddressClaim;
@@ -28,9 +20,9 @@ use portolan_control::egress;
 use portolan_control::runtime::app::Process;
 use portolan_testkit::builders;
 use serde_json::json;
-use tower::Service;
 
 use super::harness::{app, gone_is_fine, options, selector, wipe};
+use crate::chaos::Chaos;
 
 /// How many schedules run. `PORTOLAN_SCHEDULES` says another number, `PORTOLAN_SCHEDULE` the one seed to run.
 const SCHEDULES: u64 = 1_000;
@@ -115,7 +107,7 @@ async fn schedule(server: &ApiServer, seed: u64) -> anyhow::Result<()> {
         if operators.is_empty() || cluster.rng.u8(..) < 50 {
             match cluster.rng.u8(0..4) {
                 0 if operators.len() == 1 => rivals = true,
-                1 => operators.iter().for_each(|(_, chaos)| chaos.dead.store(true, Ordering::Relaxed)),
+                1 => operators.iter().for_each(|(_, chaos)| chaos.kill()),
                 _ => {}
             }
             if !rivals || operators.len() > 1 {
@@ -124,7 +116,7 @@ async fn schedule(server: &ApiServer, seed: u64) -> anyhow::Result<()> {
                 }
             }
             let chaos = Chaos::new(&client, Some(cluster.rng.u64(..)));
-            operators.push((operator(chaos.clone())?, chaos));
+            operators.push((operator(&chaos)?, chaos));
         }
         cluster.edit(step).await?;
         tokio::time::sleep(Duration::from_millis(cluster.rng.u64(0..3_000))).await;
@@ -140,26 +132,27 @@ async fn schedule(server: &ApiServer, seed: u64) -> anyhow::Result<()> {
     cluster.heal().await?;
     let calm = match last {
         Some((process, chaos)) => {
-            chaos.calm.store(true, Ordering::Relaxed);
+            chaos.calm(true);
             process
         }
-        None => operator(Chaos::new(&client, None))?,
+        None => operator(&Chaos::new(&client, None))?,
     };
     tokio::time::sleep(Duration::from_mins(2)).await;
     stop(calm).await?;
     safe(&client).await?;
     at_rest(&client, &cluster.policies).await?;
     let watched = Chaos::new(&client, None);
-    let idle = operator(watched.clone())?;
+    let idle = operator(&watched)?;
     tokio::time::sleep(Duration::from_mins(1)).await;
     stop(idle).await?;
-    let writes = watched.writes.lock().clone();
+    let mut writes = watched.take_writes();
+    writes.retain(|write| !write.contains("/events"));
     anyhow::ensure!(writes.is_empty(), "at rest it still wrote: {writes:?}");
     stop(agents).await
 }
 
-fn operator(chaos: Chaos) -> anyhow::Result<Process> {
-    Ok(Process::start(Client::new(chaos, "default"), options(), |ctx, registry| {
+fn operator(chaos: &Chaos) -> anyhow::Result<Process> {
+    Ok(Process::start(chaos.client(), options(), |ctx, registry| {
         egress::start(ctx, registry, egress::Options::default());
     })?)
 }
@@ -342,87 +335,4 @@ async fn at_rest(client: &Client, policies: &BTreeSet<String>) -> anyhow::Result
     }
     anyhow::ensure!(shown == recorded, "gateways show {shown:?}, recorded is {recorded:?}");
     Ok(())
-}
-
-/// A client that loses requests, answers and watches as the dice say, and notes what it wrote.
-#[derive(Clone)]
-struct Chaos {
-    inner: Client,
-    dice: Option<Arc<Mutex<Rng>>>,
-    writes: Arc<Mutex<Vec<String>>>,
-    /// Nothing gets through any more.
-    dead: Arc<AtomicBool>,
-    /// Nothing is lost any more.
-    calm: Arc<AtomicBool>,
-}
-
-impl Chaos {
-    /// Without a seed nothing is lost.
-    fn new(inner: &Client, seed: Option<u64>) -> Self {
-        let dice = seed.map(|seed| Arc::new(Mutex::new(Rng::with_seed(seed))));
-        Self { inner: inner.clone(), dice, writes: Arc::default(), dead: Arc::default(), calm: Arc::default() }
-    }
-}
-
-type Bytes = UnsyncBoxBody<bytes::Bytes, kube::Error>;
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Bytes>, Lost>> + Send>>;
-
-#[derive(Debug, thiserror::Error)]
-#[error("the connection was lost")]
-struct Lost;
-
-impl Service<Request<Body>> for Chaos {
-    type Response = Response<Bytes>;
-    type Error = Lost;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Answer {
-        let writing = request.method() != Method::GET;
-        if writing && !request.uri().path().contains("/events") {
-            self.writes.lock().push(format!("{} {}", request.method(), request.uri().path()));
-        }
-        let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let (fate, events) = match &self.dice {
-            Some(dice) if !self.calm.load(Ordering::Relaxed) => {
-                let mut dice = dice.lock();
-                (dice.u8(0..100), dice.usize(1..12))
-            }
-            Some(_) | None => (100, usize::MAX),
-        };
-        let (inner, dead) = (self.inner.clone(), self.dead.clone());
-        async move {
-            if dead.load(Ordering::Relaxed) {
-                return Err(Lost);
-            }
-            match fate {
-                0..5 => return Err(Lost),
-                5..9 if writing => return Ok(failure(409, "Conflict")),
-                5..9 => return Ok(failure(503, "ServiceUnavailable")),
-                9..11 if watching => return Ok(failure(410, "Expired")),
-                _ => {}
-            }
-            let answer = inner.send(request).await.map_err(|_| Lost)?;
-            if writing && fate < 15 {
-                return Err(Lost);
-            }
-            // A watch that is to be cut ends after so many pieces.
-            let pieces = if watching && fate < 60 { events } else { usize::MAX };
-            let (parts, body) = answer.into_parts();
-            let frames = body.into_data_stream().take(pieces).map(|piece| piece.map(Frame::data));
-            Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
-        }
-        .boxed()
-    }
-}
-
-fn failure(code: u16, reason: &str) -> Response<Bytes> {
-    let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason });
-    let body = Full::new(status.to_string().into_bytes().into()).map_err(|never| match never {});
-    let mut answer = Response::new(body.boxed_unsync());
-    *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    answer
 }

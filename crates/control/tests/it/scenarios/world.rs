@@ -14,8 +14,8 @@ use portolan_control::egress;
 use portolan_control::runtime::app::Process;
 use serde_json::{Map, Value, json};
 
-use super::faults::Way;
 use super::story::Step;
+use crate::chaos::Chaos;
 use crate::egress::harness::options;
 
 /// Long enough for every delay there is: half a minute between retries, ten seconds until a node is trusted again.
@@ -40,7 +40,7 @@ const EGRESS: &str = "egressgateway.spidernet.io";
 
 pub(super) struct World {
     pub(super) client: Client,
-    way: Way,
+    way: Chaos,
     operator: Option<Process>,
     agents: Option<Process>,
     /// Where every address lived at `remember`.
@@ -52,7 +52,7 @@ impl World {
         let client = ApiServer::memory().await.client();
         portolan_control::install::definitions(&client).await?;
         let agents = Process::start(client.clone(), options(), |ctx, _| simulated::start(ctx))?;
-        let way = Way::new(client.clone(), seed);
+        let way = Chaos::new(&client, seed);
         Ok(Self { client, way, operator: None, agents: Some(agents), remembered: BTreeMap::new() })
     }
 
@@ -155,9 +155,9 @@ impl World {
 
     async fn settle(&self) {
         tokio::time::sleep(ROUGH).await;
-        self.way.rough(false);
+        self.way.calm(true);
         tokio::time::sleep(CALM).await;
-        self.way.rough(true);
+        self.way.calm(false);
     }
 
     async fn node(&self, name: &str, ready: Option<bool>, labels: Option<&Value>) -> anyhow::Result<()> {
@@ -175,14 +175,14 @@ impl World {
 
     /// How many writes follow when nothing happens, and when another operator starts.
     pub(super) async fn idle_writes(&mut self) -> anyhow::Result<u64> {
-        self.way.rough(false);
+        self.way.calm(true);
         self.way.take_writes();
         tokio::time::sleep(IDLE).await;
         self.stop().await?;
         self.start()?;
         tokio::time::sleep(IDLE).await;
-        self.way.rough(true);
-        Ok(self.way.take_writes())
+        self.way.calm(false);
+        Ok(u64::try_from(self.way.take_writes().len())?)
     }
 
     /// Every address with a claim, and its node.

@@ -1,8 +1,9 @@
-//! A way to the API server that loses requests, answers and watches as the dice say, and counts writes.
+//! A way to an in-process API server that loses requests, answers and watches as the dice say, and notes what was
+//! written. Without sockets, so that it also works on a paused clock.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use fastrand::Rng;
@@ -17,34 +18,41 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tower::Service;
 
-/// One way, for one operator after the other.
+/// One way. Clones are the same one.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(crate) struct Chaos {
     inner: Client,
     /// None: nothing is ever lost.
     dice: Option<Arc<Mutex<Rng>>>,
-    rough: Arc<AtomicBool>,
-    writes: Arc<AtomicU64>,
+    writes: Arc<Mutex<Vec<String>>>,
+    dead: Arc<AtomicBool>,
+    calm: Arc<AtomicBool>,
 }
 
-impl Way {
-    pub(super) fn new(inner: Client, seed: Option<u64>) -> Self {
+impl Chaos {
+    /// Without a seed nothing is lost.
+    pub(crate) fn new(inner: &Client, seed: Option<u64>) -> Self {
         let dice = seed.map(|seed| Arc::new(Mutex::new(Rng::with_seed(seed))));
-        Self { inner, dice, rough: Arc::new(AtomicBool::new(true)), writes: Arc::default() }
+        Self { inner: inner.clone(), dice, writes: Arc::default(), dead: Arc::default(), calm: Arc::default() }
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
 
-    /// Switches faults on or off, where there are any.
-    pub(super) fn rough(&self, on: bool) {
-        self.rough.store(on, Ordering::Relaxed);
+    /// From now on nothing gets through.
+    pub(crate) fn kill(&self) {
+        self.dead.store(true, Ordering::Relaxed);
     }
 
-    /// Writes since the last call.
-    pub(super) fn take_writes(&self) -> u64 {
-        self.writes.swap(0, Ordering::Relaxed)
+    /// Whether nothing is lost for the time being.
+    pub(crate) fn calm(&self, calm: bool) {
+        self.calm.store(calm, Ordering::Relaxed);
+    }
+
+    /// What was written since the last call, events among it.
+    pub(crate) fn take_writes(&self) -> Vec<String> {
+        std::mem::take(&mut self.writes.lock())
     }
 }
 
@@ -52,9 +60,9 @@ type Bytes = UnsyncBoxBody<bytes::Bytes, kube::Error>;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was lost")]
-pub(super) struct Lost;
+pub(crate) struct Lost;
 
-impl Service<Request<Body>> for Way {
+impl Service<Request<Body>> for Chaos {
     type Response = Response<Bytes>;
     type Error = Lost;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Bytes>, Lost>> + Send>>;
@@ -66,29 +74,33 @@ impl Service<Request<Body>> for Way {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let writing = request.method() != Method::GET;
         if writing {
-            self.writes.fetch_add(1, Ordering::Relaxed);
+            self.writes.lock().push(format!("{} {}", request.method(), request.uri().path()));
         }
         let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let dice = self.dice.as_ref().filter(|_| self.rough.load(Ordering::Relaxed));
+        let dice = self.dice.as_ref().filter(|_| !self.calm.load(Ordering::Relaxed));
         let (fate, events) = dice.map_or((100, usize::MAX), |dice| {
             let mut dice = dice.lock();
             (dice.u8(0..100), dice.usize(1..12))
         });
-        let inner = self.inner.clone();
+        let (inner, dead) = (self.inner.clone(), self.dead.clone());
         async move {
+            if dead.load(Ordering::Relaxed) {
+                return Err(Lost);
+            }
             match fate {
                 // The request never arrives, is refused, or the server is not well.
-                0..4 => return Err(Lost),
-                4..8 if writing => return Ok(failure(409, "Conflict")),
-                4..8 => return Ok(failure(503, "ServiceUnavailable")),
-                8..10 if watching => return Ok(failure(410, "Expired")),
+                0..5 => return Err(Lost),
+                5..9 if writing => return Ok(failure(409, "Conflict")),
+                5..9 => return Ok(failure(503, "ServiceUnavailable")),
+                9..11 if watching => return Ok(failure(410, "Expired")),
                 _ => {}
             }
             let answer = inner.send(request).await.map_err(|_| Lost)?;
-            if writing && fate < 14 {
+            if writing && fate < 15 {
                 // It was done, and nobody hears of it.
                 return Err(Lost);
             }
+            // A watch that is to be cut ends after so many pieces.
             let pieces = if watching && fate < 60 { events } else { usize::MAX };
             let (parts, body) = answer.into_parts();
             let frames = body.into_data_stream().take(pieces).map(|piece| piece.map(Frame::data));
