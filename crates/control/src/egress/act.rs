@@ -209,13 +209,28 @@ fn standbys(model: &Model, addresses: &BTreeSet<IpAddr>) -> Standbys {
     Standbys { fresh, eligible }
 }
 
-/// Finalizers of gateways: there as long as somebody uses the gateway, gone when it is deleted and unused.
-pub(super) async fn finalizer(
+/// Puts a finalizer on gateways before anything is granted from them, so that one that is deleted stays while somebody
+/// uses it. Gives the first failure.
+pub(super) async fn finalizers(
     writer: &Writer,
     cache: &Cache,
     model: &Model,
-    gateway: &EgressGateway,
-) -> Result<(), Error> {
+    gateways: &BTreeSet<GatewayName>,
+) -> Option<Error> {
+    let mut first = None;
+    for name in gateways {
+        let seen = cache.gateways.get(&Key { namespace: String::new(), name: name.to_string() });
+        if let Some(seen) = seen
+            && let Err(problem) = finalizer(writer, cache, model, &seen).await
+        {
+            first.get_or_insert(problem);
+        }
+    }
+    first
+}
+
+/// Finalizers of gateways: there as long as somebody uses the gateway, gone when it is deleted and unused.
+async fn finalizer(writer: &Writer, cache: &Cache, model: &Model, gateway: &EgressGateway) -> Result<(), Error> {
     let name: GatewayName = gateway.name_any().into();
     let ours = |finalizer: &String| finalizer == egress_words::GATEWAY_FINALIZER;
     let (has, deleting) = (gateway.finalizers().iter().any(ours), gateway.metadata.deletion_timestamp.is_some());

@@ -37,6 +37,7 @@ pub use validate::{Families, Problem};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kube::ResourceExt as _;
 use portolan_core::egress::{Cause, GatewayName, Move};
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
@@ -125,8 +126,10 @@ impl Turn for Egress {
             model.insert(whole)
         };
         dirty.policies.extend(model.selected.reshadow());
-        // act (client): the claims first, and only what differs
-        let (done, mut failure) = act::claims(writer, cache, model, dirty).await;
+        // act (client): what holds a gateway, then the claims, and only what differs
+        let unheld = act::finalizers(writer, cache, model, &dirty.gateways).await;
+        let (done, failure) = act::claims(writer, cache, model, dirty).await;
+        let mut failure = unheld.or(failure);
         tell_moves(recorder, cache, metrics, std::mem::take(&mut dirty.moves)).await;
         failure = failure.or(tunnels::apply(writer, cache, options.tunnels, &mut dirty.tunnels).await.err());
         if dirty.info {
@@ -170,8 +173,8 @@ async fn views(
             shown.remove(&name);
             continue;
         };
-        if let Err(problem) = act::finalizer(writer, cache, model, &seen).await {
-            failure.get_or_insert(problem);
+        // One that was only just held has another version by now; it is shown when that was seen.
+        if seen.metadata.deletion_timestamp.is_none() && seen.finalizers().is_empty() {
             continue;
         }
         let due = shown.get(&name).map_or(now, |last| *last + GATHER);
