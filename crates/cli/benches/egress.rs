@@ -38,6 +38,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let mut bench = Bench::from_arguments("egress")?;
     planner(&mut bench)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let _guard = runtime.enter();
     let plane = ControlPlane::start()?;
     runtime.block_on(install::definitions(&plane.client()))?;
     burst(&mut bench, &runtime, &plane)?;
@@ -149,7 +150,6 @@ fn labels() -> Labels {
 fn burst(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::Result<()> {
     let client = plane.client();
     runtime.block_on(cluster(&client, 3))?;
-    let _guard = runtime.enter();
     let agents = Process::start(client.clone(), process_options(), |ctx, _| simulated::start(ctx))?;
     let operator = Operator::start(plane)?;
     let before = operator.writes()?;
@@ -186,7 +186,6 @@ fn burst(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::
 fn memory(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::Result<()> {
     let client = plane.client();
     runtime.block_on(cluster(&client, 3))?;
-    let _guard = runtime.enter();
     let agents = Process::start(client.clone(), process_options(), |ctx, _| simulated::start(ctx))?;
     runtime.block_on(async {
         for number in 0..100 {

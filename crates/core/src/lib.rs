@@ -9,6 +9,8 @@
 #![warn(missing_docs)]
 
 pub mod egress;
+pub mod hash;
+pub mod mesh;
 pub mod net;
 pub mod pick;
 pub mod select;

@@ -51,7 +51,7 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// What the pure crate may depend on outside its tests: data and small algorithms, no I/O, clock or Kubernetes.
-const PURE: &[&str] = &["ipnet", "prefix-trie", "serde", "serde_json", "thiserror", "xxhash-rust"];
+const PURE: &[&str] = &["ipnet", "prefix-trie", "regex", "serde", "serde_json", "thiserror", "xxhash-rust"];
 
 /// Folders of `control` that never import one another.
 const CONTROL: &[&str] = &["gateway", "egress", "ipam", "mirror", "mesh", "agent"];

@@ -1,8 +1,6 @@
-//! The egress planner against its laws and against a model in plain loops.
+//! The planners against their laws, models and tables, one folder per capability.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 #![expect(clippy::cast_possible_wrap, clippy::cast_possible_truncation, reason = "worlds are small")]
 
-mod laws;
-mod model;
-mod stories;
-mod worlds;
+mod egress;
+mod mesh;

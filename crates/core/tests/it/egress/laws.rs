@@ -7,7 +7,7 @@ use portolan_core::egress::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-use crate::{model, worlds};
+use super::{model, worlds};
 
 /// Worlds with any ledger, each planned by itself.
 const WORLDS: u32 = 8_000;

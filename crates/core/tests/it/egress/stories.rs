@@ -7,8 +7,8 @@ use portolan_core::egress::*;
 use portolan_core::net::Pool;
 use portolan_core::select::Selector;
 
-use crate::laws::carried_out;
-use crate::worlds::name;
+use super::laws::carried_out;
+use super::worlds::name;
 
 #[test]
 fn failed_nodes_eips_spread_over_survivors() {

@@ -1,0 +1,26 @@
+//! What decides over a session, without the session: paths into its metadata, predicates over it, rewrites of
+//! it, the walk through rulelists, and the choice of an endpoint. Proxy and control plane use the same code.
+//!
+//! ```text
+//! metadata -- lookup(rulelist) --> Verdict { rule } -- rewrite --> metadata'
+//!                Predicate, Path                       Rewrite, Path      |
+//!                                       route --> cluster -- Balancer.pick(Ask) --> endpoint
+//! ```
+//!
+//! Everything is compiled once, from whatever JSON there is, and total from then on: what is wrong in a rule is
+//! told as a warning when it is compiled and makes the rule match nothing.
+
+mod balancer;
+mod index;
+mod path;
+mod predicate;
+mod rewrite;
+mod rules;
+mod value;
+
+pub use balancer::{Ask, Balancer, Member, Policy, PolicyError};
+pub use path::Path;
+pub use predicate::{Fault, Predicate, Reason};
+pub use rewrite::Rewrite;
+pub use rules::{Action, Entry, LookupError, Rule, RuleList, Verdict, lookup};
+pub use value::key_text;

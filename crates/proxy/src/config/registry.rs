@@ -1,0 +1,190 @@
+//! The one place where the configuration changes: whole changes, in force or not at all.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::delete::{self, Cut, Delete};
+use super::engine::{BindError, Ending, Engine, SessionFilter};
+use super::refusal::Refusal;
+use super::state::State;
+use super::types::{Listener, Name};
+use super::write::Writer;
+
+/// The configuration in force and the engine it is in force at.
+pub struct Registry {
+    state: State,
+    engine: Arc<dyn Engine>,
+    /// Listeners that lead to the API are bound to loopback.
+    loopback: bool,
+    /// Where the API listens by itself.
+    own: Vec<SocketAddr>,
+}
+
+/// A change in the making, on a copy of the configuration.
+pub struct Change {
+    pub state: State,
+    /// The number of the operation that is being worked on.
+    pub operation: usize,
+    cuts: Vec<Cut>,
+}
+
+/// A change that was made, or would have been.
+#[derive(Debug)]
+pub struct Done<R> {
+    pub result: R,
+    pub generation: u64,
+    /// Sessions that ended, by operation; those without any are left out.
+    pub sessions_cut: BTreeMap<usize, usize>,
+}
+
+impl Registry {
+    /// An empty configuration. `loopback`: the API is open to whoever reaches it, so nobody else may.
+    pub fn new(engine: Arc<dyn Engine>, loopback: bool) -> Self {
+        Self { state: State::default(), engine, loopback, own: Vec::new() }
+    }
+
+    /// Tells where the API listens by itself, so that no session is led there.
+    pub fn set_own(&mut self, own: Vec<SocketAddr>) -> Result<(), Refusal> {
+        self.own = own;
+        // before the first configuration there is nothing to put in force
+        if self.state.snapshot.generation == 0 { Ok(()) } else { self.change(|_| Ok(())).map(drop) }
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// Makes a change: all of `edit`, or nothing if any of it is refused or a socket cannot be opened.
+    pub fn change<R>(&mut self, edit: impl FnOnce(&mut Change) -> Result<R, Refusal>) -> Result<Done<R>, Refusal> {
+        let (change, result) = self.prepare(edit)?;
+        let Change { mut state, cuts, .. } = change;
+        if state.changed {
+            state.seal();
+            self.engine.apply(Arc::new(state.snapshot.clone())).map_err(|error| unbound(&error))?;
+            state.snapshot.changed_listeners.clear();
+            state.changed = false;
+            self.state = state;
+        }
+        let sessions_cut = tally(&cuts, |cut| self.engine.end(&cut.filter, cut.how));
+        Ok(Done { result, generation: self.state.snapshot.generation, sessions_cut })
+    }
+
+    /// Says what a change would do, without opening sockets.
+    pub fn rehearse<R>(&self, edit: impl FnOnce(&mut Change) -> Result<R, Refusal>) -> Result<Done<R>, Refusal> {
+        let (change, result) = self.prepare(edit)?;
+        let sessions_cut = tally(&change.cuts, |cut| self.engine.count(&cut.filter));
+        Ok(Done { result, generation: self.state.snapshot.generation, sessions_cut })
+    }
+
+    /// Takes away what was only waiting for its last session.
+    pub fn sweep(&mut self) {
+        if self.state.lingering.is_empty() {
+            return;
+        }
+        let waiting = self.state.lingering.clone();
+        let swept = self.change(|change| {
+            change.state.lingering.clear();
+            change.state.orphans.extend(waiting);
+            Ok(())
+        });
+        if let Err(refusal) = swept {
+            tracing::warn!(%refusal, "objects without users stay for now");
+        }
+    }
+
+    fn prepare<R>(&self, edit: impl FnOnce(&mut Change) -> Result<R, Refusal>) -> Result<(Change, R), Refusal> {
+        let mut change = Change { state: self.state.clone(), operation: 0, cuts: Vec::new() };
+        let result = edit(&mut change)?;
+        delete::sweep(&mut change.state, |filter| self.engine.count(filter) > 0);
+        self.settle_listeners(&mut change.state)?;
+        Ok((change, result))
+    }
+
+    /// No two listeners want the same socket, and the open API stays at home.
+    fn settle_listeners(&self, state: &mut State) -> Result<(), Refusal> {
+        let changed: Vec<Arc<Listener>> =
+            state.snapshot.changed_listeners.iter().filter_map(|change| change.after.clone()).collect();
+        for listener in changed {
+            if let Some((what, rival)) = state.rival(&listener) {
+                let content = format!("Cannot add listener: {what} is used by listener \"{rival}\"");
+                return Err(Refusal::conflict(content));
+            }
+            let carries = delete::carries_api(state, &listener.name);
+            state.note_api_listener(&listener, carries);
+            if self.loopback && carries {
+                tracing::warn!(
+                    listener = &*listener.name,
+                    "the API has no authentication, so it listens on loopback only: give --api-token-file or \
+                     --api-client-ca to open it, or --insecure-api to open it to everyone"
+                );
+                state.keep_at_home(&listener.name);
+            }
+        }
+        self.guard_api(state);
+        Ok(())
+    }
+
+    /// No session is ever led to the API.
+    fn guard_api(&self, state: &mut State) {
+        let mut own = self.own.clone();
+        own.extend(state.api_listeners());
+        if state.snapshot.admin.endpoint_policy.own != own {
+            Arc::make_mut(&mut state.snapshot.admin).endpoint_policy.own = own;
+            state.changed = true;
+        }
+    }
+}
+
+impl Change {
+    /// Writes objects; ones that are there are replaced or refused.
+    pub fn writer(&mut self, owner: Option<Name>, replace: bool) -> Writer<'_> {
+        Writer { state: &mut self.state, owner, replace }
+    }
+
+    pub fn delete(&mut self, what: Delete<'_>) -> Result<(), Refusal> {
+        let cuts = delete::delete(&mut self.state, what)?;
+        self.cut(cuts);
+        Ok(())
+    }
+
+    /// Takes a rule out of a rulelist, by position or by name; recursively, what came with it goes at once.
+    pub fn remove_rule(&mut self, list: &str, which: &str, recursive: bool) -> Result<(), Refusal> {
+        let earlier = std::mem::take(&mut self.state.orphans);
+        self.writer(None, false).remove_rule(list, which)?;
+        if recursive {
+            let mut cuts = Vec::new();
+            delete::sweep_all(&mut self.state, &mut cuts);
+            self.cut(cuts);
+        }
+        self.state.orphans.extend(earlier);
+        Ok(())
+    }
+
+    fn cut(&mut self, cuts: Vec<(SessionFilter, Ending)>) {
+        let operation = self.operation;
+        self.cuts.extend(cuts.into_iter().map(|(filter, how)| Cut { operation, filter, how }));
+    }
+}
+
+fn tally(cuts: &[Cut], count: impl Fn(&Cut) -> usize) -> BTreeMap<usize, usize> {
+    let mut sum = BTreeMap::new();
+    for cut in cuts {
+        *sum.entry(cut.operation).or_default() += count(cut);
+    }
+    sum
+}
+
+fn unbound(error: &BindError) -> Refusal {
+    let BindError { listener, protocol, call, at, code } = error;
+    let content = if *protocol == "UDP" {
+        format!("UDPListener.run: \"{listener}\": Could not bind to {at}: {call} {code} {at}")
+    } else {
+        format!("Cannot add listener: could not bind \"{listener}\" to {at}: {call} {code}")
+    };
+    if code == "EADDRINUSE" { Refusal::conflict(content) } else { Refusal::bad(content) }
+}

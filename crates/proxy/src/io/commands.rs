@@ -1,0 +1,334 @@
+//! What other threads ask of a worker.
+
+use super::link::{Codec, Link};
+use super::port::{Inlet, Port};
+use super::rate::Buckets;
+use super::session::{Decision, Session, Stage};
+use super::slab::Key;
+use super::sync::Member;
+use super::sys::{self, SockAddr};
+use super::worker::{OpenPort, Token, Worker};
+use crate::config::engine::{Ending, SessionDump, SessionFilter, SourceDump, StageDump, StageEnd, Traffic};
+use crate::config::types::{ListenerSpec, ObjectId};
+use crate::proto::session::{Finish, Status};
+use crate::rest::exchange::Response;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+pub(super) enum Command {
+    /// Serve a port; also one that is served already and has another listener.
+    Attach(Arc<Port>),
+    /// No new sessions by this port; the known ones are served on.
+    Detach(Arc<Port>),
+    /// End sessions of a listener that went and takes them along.
+    EndOf(Arc<Inlet>),
+    List {
+        filter: SessionFilter,
+        from: u64,
+        limit: usize,
+        reply: SyncSender<Vec<(u64, SessionDump)>>,
+    },
+    /// Looks at a bounded number of sessions from a sequence number on, and ends those that fit if it is asked to.
+    Sweep {
+        filter: SessionFilter,
+        from: u64,
+        how: Option<Ending>,
+        reply: SyncSender<Swept>,
+    },
+    Said(Vec<(Member, Vec<u8>)>),
+    Answer {
+        session: Key,
+        response: Box<Response>,
+    },
+    Resolved {
+        session: Key,
+        stage: usize,
+        addresses: Arc<[IpAddr]>,
+    },
+    Drain,
+    Stop,
+}
+
+/// Sessions that one command looks at.
+const SLICE: usize = 256;
+
+/// What a sweep found, and where the next one begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Swept {
+    pub worker: usize,
+    pub count: usize,
+    pub next: Option<u64>,
+}
+
+/// What filters ask about a session.
+#[derive(Clone, Default)]
+pub(super) struct Ids {
+    pub listener: ObjectId,
+    pub rulelists: Vec<ObjectId>,
+    pub rule: Option<ObjectId>,
+    pub route: Option<ObjectId>,
+    pub clusters: Vec<ObjectId>,
+    pub endpoints: Vec<ObjectId>,
+}
+
+impl Ids {
+    pub(super) fn of(session: &Session) -> Self {
+        let decision = session.decision.as_ref();
+        Self {
+            listener: session.inlet.listener.id,
+            rulelists: decision.map(|decision| decision.rulelists.clone()).unwrap_or_default(),
+            rule: decision.map(|decision| decision.rule),
+            route: decision.map(|decision| decision.route.id),
+            clusters: session.stages.iter().filter_map(|stage| Some(stage.cluster.as_ref()?.id)).collect(),
+            endpoints: session.stages.iter().filter_map(|stage| Some(stage.endpoint.as_ref()?.id)).collect(),
+        }
+    }
+
+    fn fit(&self, filter: &SessionFilter) -> bool {
+        let SessionFilter { name: _, listener, rulelist, rule, route, cluster, endpoint } = filter;
+        let is = |wanted: &Option<ObjectId>, has: Option<ObjectId>| wanted.is_none() || *wanted == has;
+        let among = |wanted: &Option<ObjectId>, has: &[ObjectId]| wanted.is_none_or(|wanted| has.contains(&wanted));
+        is(listener, Some(self.listener))
+            && among(rulelist, &self.rulelists)
+            && is(rule, self.rule)
+            && is(route, self.route)
+            && among(cluster, &self.clusters)
+            && among(endpoint, &self.endpoints)
+    }
+}
+
+impl Worker {
+    pub(super) fn run_commands(&mut self) {
+        for command in self.commands.take() {
+            self.follow_configuration();
+            self.run_command(command);
+        }
+    }
+
+    fn run_command(&mut self, command: Command) {
+        match command {
+            Command::Attach(port) => self.attach(&port),
+            Command::Detach(port) => self.detach(&port),
+            Command::EndOf(inlet) => {
+                let keys: Vec<Key> = self.by_sequence.values().copied().collect();
+                for key in keys {
+                    if self.sessions.get(key).is_some_and(|session| Arc::ptr_eq(&session.inlet, &inlet)) {
+                        self.end(key, Finish::Api, "Listener deleted from API");
+                    }
+                }
+            }
+            // Whoever asked may have stopped waiting; then nobody needs the answer.
+            Command::List { filter, from, limit, reply } => drop(reply.send(self.list(&filter, from, limit))),
+            Command::Sweep { filter, from, how, reply } => drop(reply.send(self.sweep(&filter, from, how))),
+            Command::Said(messages) => self.said.extend(messages),
+            Command::Answer { session, response } => self.handle_api_answer(session, &response),
+            Command::Resolved { session, stage, addresses } => self.resolved(session, stage, &addresses),
+            Command::Drain => {
+                let ports: Vec<Arc<Port>> = self.ports.values().map(|open| Arc::clone(&open.port)).collect();
+                for port in &ports {
+                    self.detach(port);
+                }
+            }
+            Command::Stop => {
+                let keys: Vec<Key> = self.by_sequence.values().copied().collect();
+                for key in keys {
+                    self.end(key, Finish::Shutdown, "Shutdown");
+                }
+                self.stopping = true;
+            }
+        }
+    }
+
+    fn attach(&mut self, port: &Arc<Port>) {
+        let Some(fd) = port.socket(self.id) else { return };
+        let inlet = port.listener.load_full();
+        let qos = inlet.as_ref().and_then(|inlet| inlet.listener.options.qos.clone());
+        let workers = self.shared.rings.len();
+        let buckets = qos.as_ref().and_then(|qos| Buckets::new(qos, workers, self.now.ms));
+        if let Some(dscp) = qos.and_then(|qos| qos.dscp) {
+            sys::set_dscp(fd, dscp);
+        }
+        let id = port.id;
+        if let Some(open) = self.ports.get_mut(&id) {
+            open.detached = false;
+            open.buckets = buckets;
+        } else {
+            if let Err(error) = self.epoll.add(fd, Token::Port(id).pack(), sys::READ) {
+                tracing::error!(%error, place = ?port.place, "a listening socket cannot be watched");
+                return;
+            }
+            self.ports.insert(id, OpenPort { port: Arc::clone(port), fd, detached: false, drops: 0, buckets });
+        }
+        if let Some(inlet) = inlet.filter(|inlet| inlet.is_singleton()) {
+            self.open_singleton(port, &inlet);
+        }
+    }
+
+    /// The session of a singleton exists without any packet.
+    fn open_singleton(&mut self, port: &Arc<Port>, inlet: &Inlet) {
+        let ListenerSpec::Udp(udp) = inlet.listener.spec.transport() else { return };
+        let (Some(address), Some(peer_port)) = (udp.connect.address, udp.connect.port) else { return };
+        if address.is_ipv4() != port.local.is_ipv4() {
+            return;
+        }
+        let peer = SockAddr::from(SocketAddr::new(address, peer_port));
+        let (bits, number) = peer.key();
+        let key = super::flow::FlowKey { address: bits, listener: port.id, port: number };
+        if self.flows.get(&key, |slot| self.hot[slot as usize].key).is_none() {
+            self.open_udp(key, &peer);
+        }
+    }
+
+    fn detach(&mut self, port: &Arc<Port>) {
+        if !port.is_datagram() {
+            return self.close_port(port.id);
+        }
+        if let Some(open) = self.ports.get_mut(&port.id) {
+            open.detached = port.listener.load().is_none();
+        }
+    }
+
+    pub(super) fn end(&mut self, key: Key, finish: Finish, content: &'static str) {
+        self.visit(key, |worker, session| session.life.handle_end(finish, Some(content), worker.now));
+    }
+
+    /// The live session of a name, if it is here and fits.
+    fn named(&self, name: &str, filter: &SessionFilter) -> Option<Key> {
+        let place = self.shared.names.find(name).filter(|place| place.worker == self.id)?;
+        let session = self.sessions.get(place.key)?;
+        (*session.name == *name && fits(session, filter)).then_some(place.key)
+    }
+
+    /// Looks at the next sessions in order; packets wait for one slice at most.
+    fn sweep(&mut self, filter: &SessionFilter, from: u64, how: Option<Ending>) -> Swept {
+        let (keys, next) = if let Some(name) = &filter.name {
+            (self.named(name, filter).into_iter().collect(), None)
+        } else {
+            let mut slice = self.by_sequence.range(from..);
+            let seen: Vec<(u64, Key)> = slice.by_ref().take(SLICE).map(|(at, key)| (*at, *key)).collect();
+            let next = slice.next().map(|(at, _)| *at);
+            let fitting = |(_, key): (u64, Key)| self.sessions.get(key).filter(|s| fits(s, filter)).map(|s| s.key);
+            (seen.into_iter().filter_map(fitting).collect::<Vec<Key>>(), next)
+        };
+        for key in keys.iter().filter(|_| how.is_some()) {
+            match how {
+                Some(Ending::End(content)) => self.end(*key, Finish::Api, content),
+                Some(Ending::Disconnect) => self.disconnect(*key, filter.endpoint),
+                None => {}
+            }
+        }
+        Swept { worker: self.id, count: keys.len(), next }
+    }
+
+    fn disconnect(&mut self, key: Key, endpoint: Option<ObjectId>) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let at = session.stages.iter().position(|stage| {
+            stage.endpoint.as_ref().is_some_and(|used| endpoint.is_none_or(|wanted| wanted == used.id))
+        });
+        if let Some(stage) = at {
+            let cluster = Arc::clone(&session.stages[stage].cluster_name);
+            self.visit(key, |worker, session| {
+                session.splice = None;
+                session.life.handle_disconnect(stage, &cluster, "Endpoint deleted from API", worker.now);
+            });
+        }
+    }
+
+    /// A slice of the list: sessions after a sequence number, finished ones among them.
+    fn list(&self, filter: &SessionFilter, from: u64, limit: usize) -> Vec<(u64, SessionDump)> {
+        let named = |name: &str| filter.name.as_ref().is_none_or(|wanted| wanted == name);
+        let mut listed: Vec<(u64, SessionDump)> = Vec::new();
+        if filter.name.is_some() {
+            let live = filter.name.as_ref().and_then(|name| self.sessions.get(self.named(name, filter)?));
+            listed.extend(live.map(|session| (session.sequence, self.dump(session))));
+        } else {
+            let live = self.by_sequence.range(from..).filter_map(|(_, key)| self.sessions.get(*key));
+            let live = live.filter(|session| fits(session, filter)).take(limit);
+            listed.extend(live.map(|session| (session.sequence, self.dump(session))));
+        }
+        let finished = self.finished.iter().filter(|f| f.sequence >= from && named(&f.dump.name) && f.ids.fit(filter));
+        listed.extend(finished.map(|finished| (finished.sequence, finished.dump.clone())));
+        listed.sort_by_key(|(sequence, _)| *sequence);
+        listed.truncate(limit);
+        listed
+    }
+
+    pub(super) fn traffic(&self, key: Key) -> Traffic {
+        let hot = &self.hot[key.slot as usize];
+        Traffic {
+            packets_in: hot.packets_in,
+            packets_out: hot.packets_out,
+            bytes_in: hot.bytes_in,
+            bytes_out: hot.bytes_out,
+        }
+    }
+
+    /// A session as it is.
+    pub(super) fn dump(&self, session: &Session) -> SessionDump {
+        let mut stages = (0..session.stages.len()).map(|at| dump_stage(session, at));
+        let ingress = session.decision.as_ref().map_or(0, |decision| decision.route.ingress.len());
+        let before = stages.by_ref().take(ingress).collect();
+        let destination = stages.next();
+        let source = if session.life.is_over() {
+            "END"
+        } else if is_handshaking(session) {
+            "INIT"
+        } else {
+            "READY"
+        };
+        SessionDump {
+            name: session.name.to_string(),
+            metadata: session.metadata(),
+            source: SourceDump {
+                origin: Arc::clone(&session.inlet.listener.name),
+                listener: Arc::clone(&session.inlet.listener),
+                status: source,
+            },
+            destination,
+            ingress: before,
+            egress: stages.collect(),
+            status: session.life.status().word(),
+            events: session.life.events(&session.name),
+            traffic: self.traffic(session.key),
+            created: Duration::from_millis(session.created.unix),
+            idle: Duration::from_millis(self.now.ms - self.hot[session.key.slot as usize].seen),
+        }
+    }
+}
+
+/// Whether a live session fits all but the name.
+fn fits(session: &Session, filter: &SessionFilter) -> bool {
+    let SessionFilter { name: _, listener, rulelist, rule, route, cluster, endpoint } = filter;
+    let decision = session.decision.as_deref();
+    let decided = |wanted: &Option<ObjectId>, holds: &dyn Fn(&Decision, ObjectId) -> bool| {
+        wanted.is_none_or(|wanted| decision.is_some_and(|decision| holds(decision, wanted)))
+    };
+    let staged = |wanted: &Option<ObjectId>, id: &dyn Fn(&Stage) -> Option<ObjectId>| {
+        wanted.is_none_or(|wanted| session.stages.iter().any(|stage| id(stage) == Some(wanted)))
+    };
+    listener.is_none_or(|wanted| session.inlet.listener.id == wanted)
+        && decided(rulelist, &|decision, wanted| decision.rulelists.contains(&wanted))
+        && decided(rule, &|decision, wanted| decision.rule == wanted)
+        && decided(route, &|decision, wanted| decision.route.id == wanted)
+        && staged(cluster, &|stage| stage.cluster.as_ref().map(|cluster| cluster.id))
+        && staged(endpoint, &|stage| stage.endpoint.as_ref().map(|endpoint| endpoint.id))
+}
+
+fn is_handshaking(session: &Session) -> bool {
+    let upgrading = matches!(&session.source, Link::Stream(stream) if matches!(&stream.codec, Codec::Ws(state) if state.nonce.is_some()));
+    upgrading || matches!(session.greeting, super::session::Greeting::Waiting(_))
+}
+
+fn dump_stage(session: &Session, at: usize) -> StageDump {
+    let stage = &session.stages[at];
+    let is_virtual = stage.cluster.as_ref().is_some_and(|cluster| cluster.spec.is_virtual());
+    let end = match &stage.endpoint {
+        _ if is_virtual => StageEnd::Virtual,
+        Some(endpoint) => StageEnd::Endpoint(Arc::clone(endpoint)),
+        None => StageEnd::None,
+    };
+    let status = if session.life.status() == Status::Destroyed { "END" } else { session.life.stage_status(at).word() };
+    StageDump { origin: Arc::clone(&stage.cluster_name), end, status }
+}

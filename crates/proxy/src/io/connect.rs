@@ -1,0 +1,494 @@
+//! Connecting stages.
+
+use super::cluster::View;
+use super::link::{Codec, Link, Stream, WsState};
+use super::session::{Handshake, Session};
+use super::slab::Key;
+use super::sync::Member;
+use super::sys::{self, UnixKind};
+use super::worker::{Token, Worker};
+use crate::config::types::{Bind, Cluster, ClusterSpec, Framing, UdsType, WsCluster};
+use crate::proto::framer::Framer;
+use crate::proto::json_socket;
+use crate::proto::session::Failure;
+use crate::proto::ws::{Role, handshake};
+use portolan_core::mesh::{Path, key_text};
+use serde_json::Value;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// What came of an attempt.
+enum Attempt {
+    Stands,
+    /// The socket connects, a name is looked up, or a handshake is under way.
+    Pending,
+}
+
+impl Worker {
+    /// Begins an attempt to connect a stage.
+    pub(super) fn connect(&mut self, session: &mut Session, stage: usize) {
+        session.stages[stage].began = self.now.ms;
+        match self.attempt(session, stage, None) {
+            Ok(Attempt::Stands) => self.stage_stands(session, stage),
+            Ok(Attempt::Pending) => {}
+            Err(failure) => self.stage_failed(session, stage, &failure),
+        }
+    }
+
+    /// Goes on with an attempt whose name was looked up.
+    pub(super) fn resolved(&mut self, key: Key, stage: usize, addresses: &[IpAddr]) {
+        self.visit(key, |worker, session| {
+            if session.life.is_over()
+                || stage >= session.stages.len()
+                || !matches!(session.stages[stage].link, Link::None)
+            {
+                return;
+            }
+            match worker.attempt(session, stage, Some(addresses)) {
+                Ok(Attempt::Stands) => worker.stage_stands(session, stage),
+                Ok(Attempt::Pending) => {}
+                Err(failure) => worker.stage_failed(session, stage, &failure),
+            }
+        });
+    }
+
+    pub(super) fn stage_stands(&mut self, session: &mut Session, stage: usize) {
+        let now = self.now;
+        self.stats.connect.observe(now.ms - session.stages[stage].began);
+        if let Some(state) = &session.stages[stage].state {
+            state.succeeded();
+        }
+        settle_pending(&mut session.stages[stage]);
+        session.life.handle_connected(stage, now);
+    }
+
+    pub(super) fn stage_failed(&mut self, session: &mut Session, stage: usize, failure: &Failure) {
+        let now = self.now.ms;
+        let place = &mut session.stages[stage];
+        if let (Some(state), Some(cluster)) = (&place.state, &place.cluster) {
+            let may_eject = self.views.get(&cluster.id).is_some_and(|view| view.may_eject(now));
+            state.failed(&cluster.options, may_eject, now);
+        }
+        self.give_up_stage(session, stage);
+        session.life.handle_failure(stage, failure, &session.name, self.now);
+    }
+
+    /// Releases what a stage holds: socket, counts, group.
+    pub(super) fn give_up_stage(&mut self, session: &mut Session, stage: usize) {
+        let key = session.key;
+        let place = &mut session.stages[stage];
+        settle_pending(place);
+        let link = std::mem::take(&mut place.link);
+        place.handshake = None;
+        if let (Link::Sync(membership), Some(outlet)) = (&link, &place.outlet) {
+            outlet.groups.leave(membership);
+        }
+        if let Some(outlet) = place.outlet.take() {
+            outlet.sessions.fetch_sub(1, Relaxed);
+            if place.cluster.as_ref().is_some_and(|cluster| cluster.spec == ClusterSpec::Stdio) {
+                outlet.taken.store(false, Relaxed);
+            }
+        }
+        if let Some(state) = place.state.take() {
+            state.sessions.fetch_sub(1, Relaxed);
+        }
+        self.hot[key.slot as usize].upstream = -1;
+    }
+
+    fn attempt(&mut self, session: &mut Session, stage: usize, found: Option<&[IpAddr]>) -> Result<Attempt, Failure> {
+        let name = Arc::clone(&session.stages[stage].cluster_name);
+        let snapshot = Arc::clone(&self.snapshot);
+        let cluster = snapshot.clusters.get(&name);
+        let cluster = cluster.ok_or_else(|| Failure::not_found(format!("Cannot find cluster \"{name}\"")))?;
+        if session.stages[stage].outlet.is_none() {
+            self.count_stage(session, stage, cluster)?;
+        }
+        if cluster.spec.is_virtual() {
+            return self.join_virtual(session, stage, cluster);
+        }
+        if session.stages[stage].endpoint.is_none() || found.is_none() {
+            self.choose_endpoint(session, stage, cluster)?;
+        }
+        let transport = if let ClusterSpec::JsonSocket(json) = &cluster.spec { &json.transport } else { &cluster.spec };
+        let Some(link) = self.open_transport(session, stage, transport, found)? else { return Ok(Attempt::Pending) };
+        self.watch_stage(session, stage, link)?;
+        let handshake = self.begin_handshake(session, stage, &cluster.spec);
+        let connecting =
+            matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || is_upgrading(stream));
+        Ok(if connecting || handshake { Attempt::Pending } else { Attempt::Stands })
+    }
+
+    /// Circuits: a cluster takes so many sessions, attempts and retries, and no more.
+    fn count_stage(&mut self, session: &mut Session, stage: usize, cluster: &Arc<Cluster>) -> Result<(), Failure> {
+        let view = self.view(cluster);
+        let outlet = Arc::clone(&view.outlet);
+        let options = &cluster.options;
+        let over = |limit: Option<usize>, count: usize| limit.is_some_and(|limit| count >= limit);
+        if over(options.max_sessions, outlet.sessions.load(Relaxed))
+            || over(options.max_pending, outlet.pending.load(Relaxed))
+        {
+            return Err(Failure::unavailable(format!("Circuit of cluster \"{}\" is open", cluster.name)));
+        }
+        outlet.sessions.fetch_add(1, Relaxed);
+        outlet.pending.fetch_add(1, Relaxed);
+        session.stages[stage].cluster = Some(Arc::clone(cluster));
+        session.stages[stage].outlet = Some(outlet);
+        session.stages[stage].pending = true;
+        let label = (Arc::clone(&cluster.name), cluster.spec.protocol());
+        *self.stats.by_name.lock().clusters.entry(label).or_default() += 1;
+        Ok(())
+    }
+
+    pub(super) fn view(&mut self, cluster: &Arc<Cluster>) -> &mut View {
+        let shared = Arc::clone(&self.shared);
+        let (share, now) = ((self.id, shared.rings.len()), self.now.ms);
+        let view = self.views.entry(cluster.id).or_insert_with(|| View::new(cluster, &shared.registry, share, now));
+        if !Arc::ptr_eq(&view.cluster, cluster) {
+            view.update(cluster, &shared.registry);
+        }
+        view
+    }
+
+    fn choose_endpoint(&mut self, session: &mut Session, stage: usize, cluster: &Arc<Cluster>) -> Result<(), Failure> {
+        let (random, now) = (self.next_random(), self.now.ms);
+        let view = self.view(cluster);
+        let metadata = if view.needs_metadata() { session.metadata() } else { Value::Null };
+        let picked = view.pick(&metadata, session.peer, random, now);
+        let picked = picked.ok_or_else(|| Failure::not_found("No endpoint in cluster"))?;
+        let state = Arc::clone(view.state(picked));
+        state.sessions.fetch_add(1, Relaxed);
+        let place = &mut session.stages[stage];
+        place.endpoint = cluster.endpoints.get(picked).cloned();
+        if let Some(old) = place.state.replace(state) {
+            old.sessions.fetch_sub(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Opens the socket of a stage; nothing while a name is looked up.
+    fn open_transport(
+        &mut self,
+        session: &mut Session,
+        stage: usize,
+        spec: &ClusterSpec,
+        found: Option<&[IpAddr]>,
+    ) -> Result<Option<Link>, Failure> {
+        if let ClusterSpec::Uds(uds) = spec {
+            return self.open_unix(session, stage, uds).map(Some);
+        }
+        let (port, bind) = match spec {
+            ClusterSpec::Udp(udp) => (udp.port, &udp.bind),
+            ClusterSpec::Tcp(tcp) => (tcp.port, &tcp.bind),
+            ClusterSpec::WebSocket(ws) => (ws.port, &ws.bind),
+            ClusterSpec::Uds(_)
+            | ClusterSpec::JsonSocket(_)
+            | ClusterSpec::Stdio
+            | ClusterSpec::Sync(_)
+            | ClusterSpec::Echo
+            | ClusterSpec::Discard
+            | ClusterSpec::Logger(_)
+            | ClusterSpec::Metric(_)
+            | ClusterSpec::Prometheus
+            | ClusterSpec::JsonEncap
+            | ClusterSpec::JsonDecap
+            | ClusterSpec::Controller => {
+                return Err(Failure::connect("The transport has no sockets").final_one());
+            }
+        };
+        let url = if let ClusterSpec::WebSocket(ws) = spec { Some(Self::ws_target(session, ws)) } else { None };
+        let port = url
+            .as_ref()
+            .and_then(|url| url.port)
+            .or(session.stages[stage].endpoint.as_ref().and_then(|e| e.port))
+            .or(port);
+        let port = port.ok_or_else(|| Failure::connect("No remote port defined").final_one())?;
+        let host = url.as_ref().and_then(|url| url.host.clone());
+        let host =
+            host.or_else(|| session.stages[stage].endpoint.as_ref().map(|e| e.address.clone())).unwrap_or_default();
+        let Some(address) = self.address_of(session, stage, &host, found)? else { return Ok(None) };
+        self.check_policy(address, port)?;
+        let to = SocketAddr::new(address, port);
+        let from = Self::local_end(bind, address, session.sequence);
+        let failed = |error: &io::Error| connect_failure(error, to, from);
+        if let ClusterSpec::Udp(_) = spec {
+            let socket = sys::udp_connected(to, from).map_err(|error| failed(&error))?;
+            Self::mark(session, stage, socket.as_raw_fd());
+            return Ok(Some(Link::Datagram(socket)));
+        }
+        let socket = sys::tcp_connecting(to, from).map_err(|error| failed(&error))?;
+        Self::mark(session, stage, socket.as_raw_fd());
+        let stream = if let ClusterSpec::WebSocket(ws) = spec {
+            let target = url.unwrap_or_default();
+            self.ws_stream(session, ws, socket, &format!("{host}:{port}"), target.path)
+        } else {
+            let framing = if let ClusterSpec::Tcp(tcp) = spec { tcp.framing } else { Framing::None };
+            Stream::new(socket, self.codec(framing)).connecting()
+        };
+        Ok(Some(Link::Stream(Box::new(stream))))
+    }
+
+    fn open_unix(
+        &self,
+        session: &Session,
+        stage: usize,
+        uds: &crate::config::types::UdsCluster,
+    ) -> Result<Link, Failure> {
+        let endpoint = session.stages[stage].endpoint.as_ref();
+        let path = endpoint.map(|e| e.address.as_str()).filter(|path| path.starts_with('/'));
+        let path = path.map(FilePath::new).or(uds.filename.as_deref()).unwrap_or(FilePath::new(""));
+        if !allowed_path(path, &self.snapshot.admin.uds_dirs) {
+            return Err(Failure::connect(format!("{} is outside admin.uds_dirs", path.display())).final_one());
+        }
+        let kind = match uds.kind {
+            UdsType::Stream => UnixKind::Stream,
+            UdsType::Seqpacket => UnixKind::SeqPacket,
+            UdsType::Datagram => UnixKind::Datagram,
+        };
+        let socket = sys::unix_connected(path, kind);
+        let socket = socket
+            .map_err(|error| Failure::connect(format!("connect {} {}", sys::error_name(&error), path.display())))?;
+        Ok(match kind {
+            UnixKind::Stream => Link::Stream(Box::new(Stream::new(socket, self.codec(uds.framing)))),
+            UnixKind::SeqPacket | UnixKind::Datagram => Link::Datagram(socket),
+        })
+    }
+
+    pub(super) fn codec(&self, framing: Framing) -> Codec {
+        Framer::new(framing, self.snapshot.admin.limits.ws_message).map_or(Codec::Bytes, Codec::Framed)
+    }
+
+    /// The address of a host; nothing while it is looked up.
+    fn address_of(
+        &mut self,
+        session: &Session,
+        stage: usize,
+        host: &str,
+        found: Option<&[IpAddr]>,
+    ) -> Result<Option<IpAddr>, Failure> {
+        if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Ok(Some(address.to_canonical()));
+        }
+        let unknown = || Failure::connect(format!("getaddrinfo ENOTFOUND {host}"));
+        let ttl = Duration::from_secs(self.snapshot.admin.dns.ttl_min.max(1));
+        let known = self.shared.resolver.known(host, ttl);
+        let addresses = found.or(known.as_deref());
+        if let Some(addresses) = addresses {
+            let count = addresses.len();
+            let at = (session.sequence as usize).checked_rem(count).unwrap_or(0);
+            return addresses.get(at).copied().map(Some).ok_or_else(unknown);
+        }
+        if self.shared.resolver.ask(host, session.key, stage, &self.commands) { Ok(None) } else { Err(unknown()) }
+    }
+
+    fn check_policy(&self, address: IpAddr, port: u16) -> Result<(), Failure> {
+        self.snapshot.admin.endpoint_policy.check(address, port).map_err(|why| {
+            Failure::connect(format!("{} may not be connected to: {why}", SocketAddr::new(address, port))).final_one()
+        })
+    }
+
+    /// The local end to bind to; several addresses are used in turn.
+    fn local_end(bind: &Bind, to: IpAddr, sequence: u64) -> Option<SocketAddr> {
+        let fitting: Vec<IpAddr> = bind.addresses.iter().copied().filter(|a| a.is_ipv4() == to.is_ipv4()).collect();
+        let address = fitting.get((sequence as usize).checked_rem(fitting.len()).unwrap_or(0)).copied();
+        let any: IpAddr =
+            if to.is_ipv4() { std::net::Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+        match (address, bind.port) {
+            (None, None | Some(0)) => None,
+            (address, port) => Some(SocketAddr::new(address.unwrap_or(any), port.unwrap_or(0))),
+        }
+    }
+
+    fn mark(session: &Session, stage: usize, fd: i32) {
+        let qos = session.stages[stage].cluster.as_ref().and_then(|cluster| cluster.options.qos.as_ref());
+        if let Some(dscp) = qos.and_then(|qos| qos.dscp) {
+            sys::set_dscp(fd, dscp);
+        }
+    }
+
+    fn watch_stage(&mut self, session: &mut Session, stage: usize, mut link: Link) -> Result<(), Failure> {
+        let token = Token::Link(session.key, stage + 1).pack();
+        let added = match &mut link {
+            Link::Datagram(fd) => self.epoll.add(fd.as_raw_fd(), token, sys::READ),
+            Link::Stream(stream) => {
+                stream.interest = if stream.connecting { sys::WRITE } else { sys::READ };
+                self.epoll.add(stream.raw(), token, stream.interest)
+            }
+            Link::None | Link::UdpPeer | Link::UnixPeer(_) | Link::Virtual | Link::Sync(_) => Ok(()),
+        };
+        added.map_err(|error| Failure::connect(error.to_string()))?;
+        session.stages[stage].link = link;
+        Ok(())
+    }
+
+    /// Sends a JSONSocket header where one is spoken; true if its answer is awaited.
+    fn begin_handshake(&mut self, session: &mut Session, stage: usize, spec: &ClusterSpec) -> bool {
+        let ClusterSpec::JsonSocket(json) = spec else { return false };
+        let header = json_socket::build_request(json.header.as_deref(), &session.metadata());
+        let handshake =
+            Handshake { header, answer: Vec::new(), retransmit_ms: json.retransmit_ms, sent_at: self.now.ms };
+        session.stages[stage].handshake = Some(Box::new(handshake));
+        let ready =
+            !matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || is_upgrading(stream));
+        if ready {
+            self.send_handshake(session, stage);
+        }
+        true
+    }
+
+    fn join_virtual(
+        &mut self,
+        session: &mut Session,
+        stage: usize,
+        cluster: &Arc<Cluster>,
+    ) -> Result<Attempt, Failure> {
+        match &cluster.spec {
+            ClusterSpec::Sync(sync) => {
+                let metadata = session.metadata();
+                let found =
+                    Path::new(&sync.query).read(&metadata).filter(|value| !value.is_object() && !value.is_array());
+                let key = found.and_then(key_text).filter(|key| !key.is_empty());
+                let Some(key) = key else {
+                    let content = format!(
+                        "SyncCluster.stream: reject: Session: \"{}\": query \"{}\": empty label",
+                        session.name, sync.query
+                    );
+                    return Err(Failure::not_found(content).final_one());
+                };
+                let member = Member { worker: self.id, session: session.key, at: stage + 1 };
+                let outlet = session.stages[stage].outlet.clone().ok_or_else(|| Failure::not_found("No group"))?;
+                let most = if sync.pair { 2 } else { sync.max_members };
+                let joined = outlet.groups.join(&key, member, most);
+                let (membership, waiting) = joined.map_err(|full| Failure::unavailable(full.to_string()))?;
+                session.stages[stage].link = Link::Sync(Box::new(membership));
+                self.said.extend(waiting.into_iter().map(|message| (member, message)));
+            }
+            ClusterSpec::Stdio => {
+                if !self.snapshot.admin.allow_stdio {
+                    return Err(Failure::unavailable("Stdio is not allowed: set admin.allow_stdio"));
+                }
+                let outlet = session.stages[stage].outlet.as_ref();
+                if outlet.is_some_and(|outlet| outlet.taken.swap(true, Relaxed)) {
+                    return Err(Failure::unavailable("Stdio serves one session at a time"));
+                }
+                session.stages[stage].link = Link::Virtual;
+            }
+            ClusterSpec::Udp(_)
+            | ClusterSpec::Tcp(_)
+            | ClusterSpec::Uds(_)
+            | ClusterSpec::WebSocket(_)
+            | ClusterSpec::JsonSocket(_)
+            | ClusterSpec::Echo
+            | ClusterSpec::Discard
+            | ClusterSpec::Logger(_)
+            | ClusterSpec::Metric(_)
+            | ClusterSpec::Prometheus
+            | ClusterSpec::JsonEncap
+            | ClusterSpec::JsonDecap
+            | ClusterSpec::Controller => session.stages[stage].link = Link::Virtual,
+        }
+        Ok(Attempt::Stands)
+    }
+
+    fn ws_stream(
+        &self,
+        session: &Session,
+        ws: &WsCluster,
+        socket: OwnedFd,
+        host: &str,
+        path: Option<String>,
+    ) -> Stream {
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&sys::random_u64().to_ne_bytes());
+        nonce[8..].copy_from_slice(&sys::random_u64().to_ne_bytes());
+        let metadata = session.metadata();
+        let offered = Self::offered_subprotocols(session, ws);
+        let headers = metadata.pointer("/HTTP/headers").and_then(Value::as_object);
+        let headers = headers.into_iter().flatten().filter_map(|(name, value)| {
+            let value = if let Value::String(text) = value { text.clone() } else { value.to_string() };
+            Some((name.clone(), value)).filter(|(name, _)| !handshake::is_own(&name.to_ascii_lowercase()))
+        });
+        let request = handshake::Request {
+            host: host.to_owned(),
+            path: path.unwrap_or_else(|| "/".to_owned()),
+            subprotocols: offered,
+            headers: headers.collect(),
+        };
+        let mut state = WsState::new(Role::Client, self.snapshot.admin.limits.ws_message, sys::random_u64());
+        state.nonce = Some(nonce);
+        let mut stream = Stream::new(socket, Codec::Ws(Box::new(state))).connecting();
+        stream.write(&request.to_bytes(nonce), &[]);
+        stream
+    }
+
+    /// The client's subprotocol is passed on; else what the cluster names.
+    fn offered_subprotocols(session: &Session, ws: &WsCluster) -> Vec<String> {
+        let chosen = match &session.source {
+            Link::Stream(stream) => match &stream.codec {
+                Codec::Ws(state) => state.subprotocol.clone(),
+                Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) | Codec::Http(_) => None,
+            },
+            Link::None | Link::UdpPeer | Link::UnixPeer(_) | Link::Datagram(_) | Link::Virtual | Link::Sync(_) => None,
+        };
+        chosen.map_or_else(|| ws.subprotocols.clone(), |name| vec![name])
+    }
+
+    /// Where a WebSocket stage goes, as far as the metadata says.
+    fn ws_target(session: &Session, ws: &WsCluster) -> Target {
+        let metadata = session.metadata();
+        let url = metadata.pointer("/HTTP/url");
+        let text = |key: &str| url.and_then(|url| url.get(key)).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let path = text("path").map(str::to_owned).or_else(|| ws.path.clone());
+        let mut target = Target { path, ..Target::default() };
+        if session.rewrote_host {
+            target.host = text("host").map(|host| host.split(':').next().unwrap_or(host).to_owned());
+        }
+        if session.rewrote_port {
+            let port = url.and_then(|url| url.get("port"));
+            target.port = port
+                .and_then(|port| port.as_u64().or_else(|| port.as_str()?.parse().ok()))
+                .and_then(|port| u16::try_from(port).ok());
+        }
+        target
+    }
+}
+
+#[derive(Default)]
+struct Target {
+    host: Option<String>,
+    port: Option<u16>,
+    path: Option<String>,
+}
+
+/// An attempt is over, for better or worse.
+fn settle_pending(stage: &mut super::session::Stage) {
+    if let Some(outlet) = stage.outlet.as_ref().filter(|_| std::mem::replace(&mut stage.pending, false)) {
+        outlet.pending.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether a WebSocket still waits for the answer to its upgrade.
+pub(super) fn is_upgrading(stream: &Stream) -> bool {
+    matches!(&stream.codec, Codec::Ws(state) if state.nonce.is_some())
+}
+
+fn connect_failure(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) -> Failure {
+    if error.raw_os_error() == Some(libc::EAGAIN) || error.raw_os_error() == Some(libc::EADDRNOTAVAIL) && from.is_none()
+    {
+        return Failure::connect(format!("no local port left to {to}"));
+    }
+    Failure::connect(format!("connect {} {}:{}", sys::error_name(error), to.ip(), to.port()))
+}
+
+/// Whether a path lies in one of the directories, links in between resolved.
+pub(super) fn allowed_path(path: &FilePath, directories: &[std::path::PathBuf]) -> bool {
+    let Some(parent) = path.parent().and_then(|parent| parent.canonicalize().ok()) else { return false };
+    directories
+        .iter()
+        .filter_map(|directory| directory.canonicalize().ok())
+        .any(|directory| parent.starts_with(directory))
+}

@@ -1,0 +1,133 @@
+//! HTTP requests: bodies into sessions, and whole requests to the API.
+
+use super::commands::Command;
+use super::link::{Codec, Link, Stream};
+use super::session::Session;
+use super::slab::Key;
+use super::worker::Worker;
+use crate::config::types::ClusterSpec;
+use crate::proto::Message;
+use crate::proto::session::Finish;
+use crate::rest::exchange::{Client, Request, Response};
+use serde_json::json;
+use std::fmt::Write;
+use std::sync::Arc;
+
+impl Worker {
+    /// Bytes of a request's body, and what comes behind it.
+    pub(super) fn handle_body(&mut self, session: &mut Session, bytes: &mut [u8]) {
+        let whole = Self::goes_to_api(session);
+        let limit = self.snapshot.admin.limits.body;
+        let Link::Stream(stream) = &mut session.source else { return };
+        let Codec::Http(state) = &mut stream.codec else { return };
+        let was_done = state.body.is_done();
+        let mut pieces = Vec::new();
+        let used = state.body.handle_bytes(bytes, |data| pieces.extend_from_slice(data));
+        let Ok(used) = used else { return self.source_lost(session) };
+        state.next.extend_from_slice(&bytes[used..]);
+        let done = state.body.is_done();
+        if whole && state.collected.len() + pieces.len() <= limit + 1 {
+            state.collected.extend_from_slice(&pieces);
+        }
+        if whole {
+            if done && (!was_done || bytes.is_empty()) && !state.answering {
+                self.ask_api(session);
+            }
+            return;
+        }
+        if !pieces.is_empty() {
+            self.handle_source(session, Message::binary(&pieces));
+        }
+        if done && !was_done {
+            self.input_ended(session, 0);
+        }
+    }
+
+    /// Whether the whole request is an exchange with the API.
+    pub(super) fn goes_to_api(session: &Session) -> bool {
+        let stage = session.decision.as_ref().and_then(|decision| session.stages.get(decision.route.ingress.len()));
+        let spec = stage.and_then(|stage| stage.cluster.as_ref()).map(|cluster| &cluster.spec);
+        matches!(spec, Some(ClusterSpec::Controller | ClusterSpec::Prometheus))
+    }
+
+    /// Hands a whole request to the API; its answer comes back as a command.
+    fn ask_api(&mut self, session: &mut Session) {
+        let prometheus = session.stages.iter().filter_map(|stage| stage.cluster.as_ref());
+        let prometheus = prometheus.into_iter().any(|cluster| cluster.spec == ClusterSpec::Prometheus);
+        let Link::Stream(stream) = &mut session.source else { return };
+        let Codec::Http(state) = &mut stream.codec else { return };
+        state.answering = true;
+        let target = if prometheus { "/metrics" } else { state.head.target() };
+        let request = Request {
+            method: state.head.method().to_owned(),
+            target: target.to_owned(),
+            headers: state.head.headers.clone(),
+            body: std::mem::take(&mut state.collected),
+            client: Client { address: session.peer.map(|peer| peer.ip()), certified: false },
+        };
+        let Some(desk) = &self.shared.desk else {
+            state.answering = false;
+            let failure = crate::proto::session::Failure::unavailable("No API is configured in this process");
+            return session.life.handle_refusal(&failure, self.now);
+        };
+        let (ring, key) = (Arc::clone(&self.commands), session.key);
+        let reply = move |response| {
+            // A full ring means a worker that is far behind; the client's own time-out ends the wait.
+            ring.push(Command::Answer { session: key, response: Box::new(response) }).ok();
+        };
+        desk.submit(request, Box::new(reply));
+    }
+
+    /// The API has answered.
+    pub(super) fn handle_api_answer(&mut self, key: Key, response: &Response) {
+        self.visit(key, |worker, session| {
+            let Link::Stream(stream) = &mut session.source else { return };
+            let Codec::Http(state) = &mut stream.codec else { return };
+            state.answered = true;
+            let keep = state.keep_alive;
+            let mut head = format!("HTTP/1.1 {} {}\r\n", response.status, response.reason);
+            for (name, value) in &response.headers {
+                write!(head, "{name}: {value}\r\n").expect("a string takes everything");
+            }
+            if !response.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length")) {
+                write!(head, "Content-Length: {}\r\n", response.body.len()).expect("a string takes everything");
+            }
+            head.push_str(if keep { "\r\n" } else { "Connection: close\r\n\r\n" });
+            let empty: &[u8] = &[];
+            let body = if state.head.method() == "HEAD" { empty } else { &response.body };
+            let hot = &mut worker.hot[session.key.slot as usize];
+            hot.packets_out += 1;
+            hot.bytes_out += body.len() as u64;
+            stream.write(head.as_bytes(), body);
+            session.life.handle_end(Finish::Normal, None, worker.now);
+        });
+    }
+}
+
+/// Answers a request whose session could not be set up.
+pub(super) fn answer_error(stream: &mut Stream, message: &str, content: &str) {
+    let Codec::Http(state) = &mut stream.codec else { return };
+    state.answering = true;
+    state.answered = true;
+    let keep = state.keep_alive && state.body.is_done();
+    state.keep_alive = keep;
+    let status = match message {
+        "Not Found" => 404,
+        "Service Unavailable" => 503,
+        "Bad Gateway" => 502,
+        "Bad Request" => 400,
+        _ => 500,
+    };
+    let text = |value: &str| json!(value).to_string();
+    let body = format!(
+        "{{\n    \"status\": {status},\n    \"message\": {},\n    \"content\": {}\n}}",
+        text(message),
+        text(content)
+    );
+    let connection = if keep { "" } else { "Connection: close\r\n" };
+    let head = format!(
+        "HTTP/1.1 {status} {message}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{connection}\r\n",
+        body.len()
+    );
+    stream.write(head.as_bytes(), body.as_bytes());
+}

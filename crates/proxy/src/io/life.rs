@@ -1,0 +1,303 @@
+//! What a session's state machine asks for, done with sockets.
+
+use super::commands::Ids;
+use super::link::{Codec, Link, Splice};
+use super::log::Line;
+use super::relay::cluster_name;
+use super::session::{Greeting, Session};
+use super::slab::Key;
+use super::sys;
+use super::worker::{Finished, Timed, Worker};
+use crate::proto::Message;
+use crate::proto::json_socket::Rejected;
+use crate::proto::session::{Action, Finish};
+use crate::proto::ws::code;
+use serde_json::json;
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Finished sessions that are kept for lists.
+const TRACKED: usize = 10_000;
+/// Clients of an endpoint that refused are not served for so long.
+const REFUSAL_MS: u64 = 100;
+
+impl Worker {
+    /// Does what the state machine asks for, then puts the session back or takes it down.
+    pub(super) fn settle(&mut self, mut session: Box<Session>) {
+        while let Some(action) = session.life.poll_action() {
+            match action {
+                Action::Connect(stage) => self.connect(&mut session, stage),
+                Action::Abandon(stage) => self.give_up_stage(&mut session, stage),
+                Action::Open => self.opened(&mut session),
+                Action::Finish(finish) => return self.finish(session, finish),
+            }
+        }
+        self.arm(&mut session);
+        self.sessions.put(session.key, session);
+    }
+
+    /// Sets the timer to what the session waits for next.
+    fn arm(&mut self, session: &mut Session) {
+        let retransmits = session.stages.iter().filter_map(|stage| {
+            let handshake = stage.handshake.as_ref().filter(|handshake| handshake.retransmit_ms > 0)?;
+            matches!(stage.link, Link::Datagram(_)).then_some(handshake.sent_at + handshake.retransmit_ms)
+        });
+        let due = session.life.poll_timeout().map(|(at, _)| at).into_iter().chain(retransmits).min().unwrap_or(0);
+        if due == session.timer {
+            return;
+        }
+        self.timers.remove(&(session.timer, session.key));
+        if due > 0 {
+            self.timers.insert((due, session.key));
+        }
+        session.timer = due;
+    }
+
+    pub(super) fn handle_session_timeout(&mut self, session: &mut Session) {
+        let now = self.now.ms;
+        for stage in 0..session.stages.len() {
+            let due = session.stages[stage].handshake.as_ref().is_some_and(|handshake| {
+                handshake.retransmit_ms > 0 && handshake.sent_at + handshake.retransmit_ms <= now
+            });
+            if due && matches!(session.stages[stage].link, Link::Datagram(_)) {
+                self.send_handshake(session, stage);
+            }
+        }
+        let before = session.life.retries();
+        session.life.handle_timeout(&session.name, self.now);
+        self.stats.retries.add(u64::from(session.life.retries() - before));
+    }
+
+    /// All stages stand.
+    fn opened(&mut self, session: &mut Session) {
+        self.stats.setup.observe(self.now.ms - session.created.ms);
+        if matches!(session.greeting, Greeting::Read(_)) {
+            self.accept_header(session);
+        }
+        self.release_held(session);
+        self.choose_path(session);
+        Self::join_streams(session);
+        self.resume_all(session);
+        if let Link::Stream(stream) = &session.source
+            && matches!(&stream.codec, Codec::Http(state) if state.body.is_done())
+            && !Self::goes_to_api(session)
+        {
+            self.input_ended(session, 0);
+        }
+    }
+
+    /// Joins two plain streams inside the kernel, or lets WebSocket frames pass untouched.
+    fn join_streams(session: &mut Session) {
+        if session.stages.len() != 1 || session.stages[0].handshake.is_some() {
+            return;
+        }
+        let reconnects = session.reconnects();
+        let (Link::Stream(source), Link::Stream(stage)) = (&mut session.source, &mut session.stages[0].link) else {
+            return;
+        };
+        let idle = source.waiting() == 0 && stage.waiting() == 0 && !source.ended && !stage.ended;
+        if !idle || source.ending || stage.ending {
+            return;
+        }
+        match (&mut source.codec, &mut stage.codec) {
+            (Codec::Bytes, Codec::Bytes) => session.splice = Splice::new(reconnects).ok().map(Box::new),
+            (Codec::Ws(a), Codec::Ws(b))
+                if a.subprotocol == b.subprotocol && a.reader.is_between() && b.reader.is_between() =>
+            {
+                source.codec = Codec::Pass(crate::proto::ws::Walker::default());
+                stage.codec = Codec::Pass(crate::proto::ws::Walker::default());
+            }
+            _ => {}
+        }
+    }
+
+    /// A stage that stood is gone.
+    pub(super) fn stage_lost(&mut self, session: &mut Session, at: usize, error: &io::Error, call: &str) {
+        if session.life.is_over() {
+            return;
+        }
+        if !is_ready(session, at) {
+            let content = format!("{call} {}", sys::error_name(error));
+            let failure = crate::proto::session::Failure::connect(content);
+            return self.stage_failed(session, at - 1, &failure);
+        }
+        if let (Some(state), Some(cluster)) = (&session.stages[at - 1].state, &session.stages[at - 1].cluster) {
+            let may_eject = self.views.get(&cluster.id).is_some_and(|view| view.may_eject(self.now.ms));
+            state.failed(&cluster.options, may_eject, self.now.ms);
+        }
+        if matches!(session.source, Link::UdpPeer) {
+            let key = self.hot[session.key.slot as usize].key;
+            self.refused.insert((key.listener, key.address, key.port), self.now.ms + REFUSAL_MS);
+        }
+        let why = format!("{call} {}:", sys::error_name(error));
+        session.splice = None;
+        session.life.handle_disconnect(at - 1, &cluster_name(session, at), &why, self.now);
+    }
+
+    /// The client is gone.
+    pub(super) fn source_lost(&mut self, session: &mut Session) {
+        session.life.handle_end(Finish::Normal, None, self.now);
+    }
+
+    pub(super) fn stream_lost(&mut self, session: &mut Session, at: usize, error: &io::Error) {
+        if at == 0 { self.source_lost(session) } else { self.stage_lost(session, at, error, "write") }
+    }
+
+    /// A second has come at which a session may have been idle for too long.
+    pub(super) fn handle_idle(&mut self, key: Key) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let waiting = matches!(session.greeting, Greeting::Waiting(_));
+        let limit = if waiting { session.inlet.listener.options.setup_timeout as u64 * 1000 } else { session.idle_ms };
+        if limit == 0 {
+            return;
+        }
+        let seen = if waiting { session.created.ms } else { self.hot[key.slot as usize].seen };
+        if self.now.ms < seen + limit {
+            return self.idle.add((seen + limit).div_ceil(1000), Timed::Idle(key));
+        }
+        self.visit(key, |worker, session| session.life.handle_end(Finish::Idle, None, worker.now));
+    }
+
+    /// Sets another idle limit, for instance after the client ended its half.
+    pub(super) fn limit_idle(&mut self, session: &mut Session, ms: u64) {
+        if session.idle_ms == 0 || session.idle_ms > ms {
+            session.idle_ms = ms;
+            self.idle.add((self.now.ms + ms).div_ceil(1000), Timed::Idle(session.key));
+        }
+    }
+
+    /// Takes a session down.
+    fn finish(&mut self, mut session: Box<Session>, finish: Finish) {
+        let key = session.key;
+        self.flush_back();
+        self.say_goodbye(&mut session);
+        let next = Self::keep_connection(&mut session);
+        for stage in 0..session.stages.len() {
+            self.give_up_stage(&mut session, stage);
+        }
+        if let Some(held) = &session.held {
+            self.held_bytes -= held.bytes();
+        }
+        self.count_out(&session, finish);
+        let hot_traffic = self.traffic(key);
+        session.life.handle_destroyed(self.now);
+        self.write_access_log(&session, finish, hot_traffic);
+        self.track(&session);
+        session.source = Link::None;
+        self.sessions.vacate(key);
+        if let Some((stream, inlet)) = next {
+            self.await_next_request(stream, inlet);
+        }
+    }
+
+    /// Tells the client, in its protocol, that it is over.
+    fn say_goodbye(&mut self, session: &mut Session) {
+        let error = session.life.error().map(|(message, content)| (message, content.to_owned()));
+        if let Greeting::Read(_) = session.greeting {
+            session.greeting = Greeting::None;
+            let (message, content) = error.clone().unwrap_or(("Not Found", "Session ended".to_owned()));
+            let status = if message == "Service Unavailable" { 503 } else { 404 };
+            let rejected = Rejected { status, message: format!("{message}: {content}") };
+            self.send_raw_to_source(session, Message::binary(&rejected.to_bytes()));
+        }
+        if let Link::Stream(stream) = &mut session.source {
+            match &stream.codec {
+                Codec::Ws(_) if error.is_some() => stream.send_close(code::INTERNAL, ""),
+                Codec::Ws(_) => stream.send_close(code::NORMAL, ""),
+                Codec::Http(state) if error.is_some() && !state.answering => {
+                    let (message, content) = error.unwrap_or_default();
+                    super::exchange::answer_error(stream, message, &content);
+                }
+                Codec::Http(_) => stream.end_answer(),
+                Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) => {}
+            }
+        }
+        for stage in &mut session.stages {
+            if let Link::Stream(stream) = &mut stage.link {
+                stream.send_close(code::NORMAL, "");
+            }
+        }
+    }
+
+    fn count_out(&mut self, session: &Session, finish: Finish) {
+        let key = session.key;
+        if matches!(session.source, Link::UdpPeer) {
+            self.remove_flow(key.slot);
+        }
+        if let (Link::UnixPeer(peer), Some(port)) = (&session.source, &session.port) {
+            self.unix_peers.remove(&(port.id, peer.bytes().to_vec()));
+        }
+        self.hot[key.slot as usize].upstream = -1;
+        self.hot[key.slot as usize].generation = u32::MAX;
+        self.by_sequence.remove(&session.sequence);
+        self.timers.remove(&(session.timer, key));
+        self.shared.names.release(&session.name);
+        self.shared.active.fetch_sub(1, Relaxed);
+        session.inlet.active.fetch_sub(1, Relaxed);
+        if let Some(port) = &session.port {
+            port.sessions.fetch_sub(1, Relaxed);
+        }
+        if let Some(peer) = session.peer.filter(|_| session.inlet.listener.options.max_sessions_per_source.is_some()) {
+            let source = super::setup::source_of(peer.ip());
+            let mut sources = session.inlet.sources.lock();
+            if let Some(count) = sources.get_mut(&source) {
+                *count -= 1;
+                if *count == 0 {
+                    sources.remove(&source);
+                }
+            }
+        }
+        self.stats.ended[finish as usize].add(1);
+        self.stats.active.set(self.sessions.len().saturating_sub(1) as u64);
+    }
+
+    fn track(&mut self, session: &Session) {
+        let track = session.inlet.listener.options.track;
+        if track <= 0.0 {
+            return;
+        }
+        let until = self.now.ms + (track * 1000.0) as u64;
+        let finished = Finished { until, sequence: session.sequence, dump: self.dump(session), ids: Ids::of(session) };
+        if self.finished.len() >= TRACKED {
+            self.finished.pop_front();
+        }
+        let at = self.finished.partition_point(|other| other.until <= until);
+        self.finished.insert(at, finished);
+    }
+
+    fn write_access_log(&self, session: &Session, finish: Finish, traffic: crate::config::engine::Traffic) {
+        let Some(path) = &self.snapshot.admin.access_log_path else { return };
+        let wanted = session.inlet.listener.options.monitoring.as_ref().and_then(|monitoring| monitoring.access_log);
+        if wanted == Some(false) {
+            return;
+        }
+        let clusters: Vec<&str> = session.stages.iter().map(|stage| &*stage.cluster_name).collect();
+        let line = json!({
+            "time": self.now.unix, "session": &*session.name, "listener": &*session.inlet.listener.name,
+            "clusters": clusters, "reason": finish.word(), "duration_ms": self.now.ms - session.created.ms,
+            "packets_in": traffic.packets_in, "bytes_in": traffic.bytes_in,
+            "packets_out": traffic.packets_out, "bytes_out": traffic.bytes_out,
+        });
+        self.shared.sink.write(Line { file: Some(path.clone()), bytes: format!("{line}\n").into_bytes() });
+    }
+
+    /// After a fault: whatever is left of a session is let go.
+    pub(super) fn drop_broken(&mut self, key: Key) {
+        if let Some(hot) = self.hot.get(key.slot as usize)
+            && hot.generation == key.generation
+        {
+            self.remove_flow(key.slot);
+            self.hot[key.slot as usize].generation = u32::MAX;
+            self.hot[key.slot as usize].upstream = -1;
+            self.by_sequence.retain(|_, other| *other != key);
+            self.shared.active.fetch_sub(1, Relaxed);
+            self.sessions.vacate(key);
+        }
+    }
+}
+
+/// Whether a stage stands.
+fn is_ready(session: &Session, at: usize) -> bool {
+    use crate::proto::session::StageStatus;
+    matches!(session.life.stage_status(at - 1), StageStatus::Ready | StageStatus::Finalizing)
+}

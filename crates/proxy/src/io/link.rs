@@ -1,0 +1,324 @@
+//! One end of a session: a socket with what is spoken on it.
+
+use super::sys::{self, Pipe, UnixPeer};
+use crate::proto::Message;
+use crate::proto::framer::Framer;
+use crate::proto::http1;
+use crate::proto::ws::{self, Opcode, Role};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Where messages of a session come from or go to.
+#[derive(Default)]
+pub(super) enum Link {
+    /// Not connected.
+    #[default]
+    None,
+    /// A UDP client: answers leave through the listener's socket.
+    UdpPeer,
+    /// A client on a Unix datagram socket; without a name it cannot be answered.
+    UnixPeer(Box<UnixPeer>),
+    /// A connected socket that keeps message boundaries.
+    Datagram(OwnedFd),
+    Stream(Box<Stream>),
+    /// Done inside the worker, by the cluster's kind.
+    Virtual,
+    Sync(Box<super::sync::Membership>),
+}
+
+/// A connected byte stream.
+#[expect(clippy::struct_excessive_bools, reason = "two independent halves, each with its own end")]
+pub(super) struct Stream {
+    pub fd: OwnedFd,
+    /// What epoll watches for.
+    pub interest: u32,
+    pub connecting: bool,
+    pub codec: Codec,
+    out: Vec<u8>,
+    sent: usize,
+    /// The peer will send nothing more.
+    pub ended: bool,
+    /// Nothing more is to be sent once `out` is empty.
+    pub ending: bool,
+    pub end_sent: bool,
+}
+
+/// What is spoken on a stream.
+pub(super) enum Codec {
+    Bytes,
+    Framed(Framer),
+    Ws(Box<WsState>),
+    /// WebSocket frames that pass untouched.
+    Pass(ws::Walker),
+    Http(Box<HttpState>),
+}
+
+pub(super) struct WsState {
+    pub role: Role,
+    /// The client's request is sent and waits for its answer.
+    pub nonce: Option<[u8; 16]>,
+    pub head: Vec<u8>,
+    pub reader: ws::Reader,
+    pub subprotocol: Option<String>,
+    pub close_sent: bool,
+    pub close_received: bool,
+    masks: u64,
+}
+
+impl WsState {
+    pub(super) fn new(role: Role, limit: usize, seed: u64) -> Self {
+        Self {
+            role,
+            nonce: None,
+            head: Vec::new(),
+            reader: ws::Reader::new(role, limit),
+            subprotocol: None,
+            close_sent: false,
+            close_received: false,
+            masks: seed,
+        }
+    }
+
+    fn mask(&mut self) -> Option<[u8; 4]> {
+        if self.role == Role::Server {
+            return None;
+        }
+        // SplitMix64: seeded by the kernel's randomness per connection.
+        self.masks = self.masks.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.masks;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Some(((z ^ (z >> 31)) as u32).to_ne_bytes())
+    }
+}
+
+/// One request on an HTTP connection and the answer to it.
+#[expect(clippy::struct_excessive_bools, reason = "facts of one exchange that do not exclude each other")]
+pub(super) struct HttpState {
+    pub body: http1::Body,
+    pub keep_alive: bool,
+    /// The answer's head was sent.
+    pub answering: bool,
+    /// The answer is complete.
+    pub answered: bool,
+    /// Bytes of the next request.
+    pub next: Vec<u8>,
+    /// A request that goes to the API is collected whole.
+    pub collected: Vec<u8>,
+    pub head: http1::Head,
+    /// HTTP/1.0 clients know no chunks.
+    pub chunked: bool,
+}
+
+/// What became of a write.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(super) enum Written {
+    Done,
+    /// Some of it waits.
+    Queued,
+    /// The stream has too much waiting, and the message was dropped.
+    Dropped,
+    Broken,
+}
+
+/// Above this the side that feeds a stream is not read.
+pub(super) const HIGH_WATER: usize = 256 * 1024;
+/// Above this a message is dropped: its source cannot be held back.
+const FULL: usize = 4 << 20;
+
+impl Stream {
+    pub(super) fn new(fd: OwnedFd, codec: Codec) -> Self {
+        Self {
+            fd,
+            interest: 0,
+            connecting: false,
+            codec,
+            out: Vec::new(),
+            sent: 0,
+            ended: false,
+            ending: false,
+            end_sent: false,
+        }
+    }
+
+    pub(super) fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// The same while its connection is under way.
+    #[must_use]
+    pub(super) fn connecting(self) -> Self {
+        Self { connecting: true, ..self }
+    }
+
+    /// Bytes that wait to be sent.
+    pub(super) fn waiting(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Sends a message in the stream's own form.
+    pub(super) fn send(&mut self, message: Message<'_>) -> Written {
+        if self.waiting() > FULL {
+            return Written::Dropped;
+        }
+        match &mut self.codec {
+            Codec::Bytes | Codec::Pass(_) => self.write(message.data, &[]),
+            Codec::Framed(framer) => match framer.header(message.data.len()) {
+                Some(header) => self.write(header.as_slice(), message.data),
+                None => Written::Dropped,
+            },
+            Codec::Ws(state) => {
+                if state.close_sent {
+                    return Written::Dropped;
+                }
+                let opcode = if message.text { Opcode::Text } else { Opcode::Binary };
+                let mask = state.mask();
+                self.write_built(|out| ws::write_frame(out, opcode, message.data, mask))
+            }
+            Codec::Http(_) => self.send_chunk(message.data),
+        }
+    }
+
+    fn send_chunk(&mut self, data: &[u8]) -> Written {
+        let Codec::Http(state) = &mut self.codec else { return Written::Dropped };
+        if state.answered || data.is_empty() {
+            return Written::Done;
+        }
+        let chunked = state.chunked;
+        let head =
+            std::mem::replace(&mut state.answering, true).then(String::new).unwrap_or_else(|| answer_head(chunked));
+        self.write_built(|out| {
+            out.extend_from_slice(head.as_bytes());
+            if chunked {
+                out.extend_from_slice(http1::chunk_head(data.len()).as_bytes());
+                out.extend_from_slice(data);
+                out.extend_from_slice(b"\r\n");
+            } else {
+                out.extend_from_slice(data);
+            }
+        })
+    }
+
+    /// Completes an HTTP answer.
+    pub(super) fn end_answer(&mut self) {
+        let Codec::Http(state) = &mut self.codec else { return };
+        if std::mem::replace(&mut state.answered, true) {
+            return;
+        }
+        let head = if state.answering { String::new() } else { answer_head(state.chunked) };
+        let last: &[u8] = if state.chunked { http1::LAST_CHUNK } else { b"" };
+        state.answering = true;
+        if !state.chunked {
+            state.keep_alive = false;
+        }
+        self.write_built(|out| {
+            out.extend_from_slice(head.as_bytes());
+            out.extend_from_slice(last);
+        });
+    }
+
+    /// Sends a WebSocket control frame.
+    pub(super) fn send_control(&mut self, opcode: Opcode, data: &[u8]) {
+        let Codec::Ws(state) = &mut self.codec else { return };
+        if state.close_sent {
+            return;
+        }
+        let mask = state.mask();
+        self.write_built(|out| ws::write_frame(out, opcode, data, mask));
+    }
+
+    /// Says goodbye on a WebSocket, once.
+    pub(super) fn send_close(&mut self, code: u16, reason: &str) {
+        let Codec::Ws(state) = &mut self.codec else { return };
+        if state.nonce.is_some() || std::mem::replace(&mut state.close_sent, true) {
+            return;
+        }
+        let mask = state.mask();
+        self.write_built(|out| ws::close_frame(out, code, reason, mask));
+    }
+
+    /// Writes bytes that are built at the end of the queue.
+    pub(super) fn write_built(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Written {
+        build(&mut self.out);
+        self.flush()
+    }
+
+    /// Writes two pieces, at once if nothing waits.
+    pub(super) fn write(&mut self, head: &[u8], body: &[u8]) -> Written {
+        let mut done = 0;
+        if self.waiting() == 0 && !self.connecting {
+            let result =
+                if body.is_empty() { sys::send(self.raw(), head) } else { sys::send_two(self.raw(), head, body) };
+            match result {
+                Ok(n) => done = n,
+                Err(error) if sys::would_block(&error) => {}
+                Err(_) => return Written::Broken,
+            }
+        }
+        if done == head.len() + body.len() {
+            return Written::Done;
+        }
+        self.out.extend_from_slice(head.get(done..).unwrap_or_default());
+        self.out.extend_from_slice(body.get(done.saturating_sub(head.len())..).unwrap_or_default());
+        Written::Queued
+    }
+
+    /// Sends what waits, and then the end if it was asked for.
+    pub(super) fn flush(&mut self) -> Written {
+        if self.connecting {
+            return Written::Queued;
+        }
+        while self.sent < self.out.len() {
+            match sys::send(self.raw(), &self.out[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if sys::would_block(&error) => {
+                    self.compact();
+                    return Written::Queued;
+                }
+                Err(_) => return Written::Broken,
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        if self.out.capacity() > HIGH_WATER {
+            self.out.shrink_to(16 * 1024);
+        }
+        if self.ending && !self.end_sent {
+            self.end_sent = true;
+            sys::end_writing(self.raw());
+        }
+        Written::Done
+    }
+
+    fn compact(&mut self) {
+        if self.sent > HIGH_WATER {
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}
+
+fn answer_head(chunked: bool) -> String {
+    let coding = if chunked { "Transfer-Encoding: chunked" } else { "Connection: close" };
+    format!("HTTP/1.1 200 OK\r\n{coding}\r\n\r\n")
+}
+
+/// Two streams joined inside the kernel: a pipe for each direction.
+pub(super) struct Splice {
+    /// The stage is connected again when it ends, so its end is not passed on.
+    pub reconnects: bool,
+    pub pipes: [Pipe; 2],
+    pub ended: [bool; 2],
+    pub end_sent: [bool; 2],
+}
+
+impl Splice {
+    /// Size of each pipe.
+    const PIPE: usize = 256 * 1024;
+
+    pub(super) fn new(reconnects: bool) -> io::Result<Self> {
+        let pipes = [Pipe::new(Self::PIPE)?, Pipe::new(Self::PIPE)?];
+        Ok(Self { reconnects, pipes, ended: [false; 2], end_sent: [false; 2] })
+    }
+}

@@ -1,0 +1,341 @@
+//! Connections that have not said yet what they want: WebSocket and HTTP clients before their request is read.
+
+use super::link::{Codec, HttpState, Link, Stream, WsState};
+use super::port::{Inlet, Place, Port, UnixType};
+use super::session::Session;
+use super::setup::Arrival;
+use super::slab::Key;
+use super::stats::Drop;
+use super::sys::{self, READ, SockAddr, WRITE};
+use super::worker::{Timed, Token, Worker};
+use crate::config::types::ListenerSpec;
+use crate::proto::Message;
+use crate::proto::http1::{Body, Head, HeadLimits, parse_head};
+use crate::proto::ws::{Role, handshake};
+use serde_json::{Map, Value, json};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Connections taken per event, so that others get their turn.
+const ACCEPTS: usize = 64;
+
+pub(super) struct Nascent {
+    pub stream: Stream,
+    pub inlet: Arc<Inlet>,
+    pub local: SocketAddr,
+    pub peer: Option<SocketAddr>,
+    pub read: Vec<u8>,
+    pub since: u64,
+    /// Only what waits to be sent is still of interest.
+    pub closing: bool,
+}
+
+impl Worker {
+    /// A listening socket has something.
+    pub(super) fn handle_port(&mut self, id: u32) {
+        let Some(open) = self.ports.get(&id) else { return };
+        let (port, fd) = (Arc::clone(&open.port), open.fd);
+        match &port.place {
+            Place::Udp(_) => self.receive_udp(id, fd),
+            Place::Tcp(_) => self.accept_tcp(&port, fd),
+            Place::Unix(_, UnixType::Datagram) => self.receive_unix(&port, fd),
+            Place::Unix(..) => self.accept_unix(&port, fd),
+        }
+    }
+
+    fn accept_tcp(&mut self, port: &Arc<Port>, fd: RawFd) {
+        for _ in 0..ACCEPTS {
+            let Ok((socket, from)) = sys::accept_tcp(fd) else { return };
+            let Some(inlet) = port.listener.load_full() else { return };
+            self.arrive(inlet, socket, from);
+        }
+    }
+
+    fn arrive(&mut self, inlet: Arc<Inlet>, socket: OwnedFd, from: SockAddr) {
+        let local = sys::local_address(socket.as_raw_fd()).unwrap_or_else(|_| SockAddr::default().to_std());
+        let peer = Some(from.to_std());
+        let codec = match inlet.listener.spec.transport() {
+            ListenerSpec::Tcp(tcp) => self.codec(tcp.framing),
+            ListenerSpec::WebSocket(_) | ListenerSpec::Http(_) => {
+                return self.await_request(Stream::new(socket, Codec::Bytes), inlet, local, peer, Vec::new());
+            }
+            ListenerSpec::Udp(_) | ListenerSpec::Uds(_) | ListenerSpec::JsonSocket(_) => return,
+        };
+        let source = Link::Stream(Box::new(Stream::new(socket, codec)));
+        self.open_connection(Arrival { inlet, port: None, local, peer, source, metadata: None });
+    }
+
+    /// Makes the session of a connection and watches it.
+    fn open_connection(&mut self, arrival: Arrival) -> Option<Key> {
+        let mut session = self.admit(arrival)?;
+        let token = Token::Link(session.key, 0).pack();
+        let watched = match &mut session.source {
+            Link::Stream(stream) => {
+                stream.interest = READ;
+                self.epoll.add(stream.raw(), token, READ)
+            }
+            Link::Datagram(fd) => self.epoll.add(fd.as_raw_fd(), token, READ),
+            Link::None | Link::UdpPeer | Link::UnixPeer(_) | Link::Virtual | Link::Sync(_) => Ok(()),
+        };
+        if watched.is_err() {
+            self.source_lost(&mut session);
+        }
+        let key = session.key;
+        self.begin(session);
+        Some(key)
+    }
+
+    fn accept_unix(&mut self, port: &Arc<Port>, fd: RawFd) {
+        for _ in 0..ACCEPTS {
+            let Ok(socket) = sys::accept_unix(fd) else { return };
+            let Some(inlet) = port.listener.load_full() else { return };
+            let ListenerSpec::Uds(uds) = inlet.listener.spec.transport() else { return };
+            let mut unix = json!({ "filename": uds.filename.display().to_string() });
+            if let Some(peer) = sys::peer_credentials(socket.as_raw_fd()) {
+                unix["uid"] = peer.uid.into();
+                unix["gid"] = peer.gid.into();
+                unix["pid"] = peer.pid.into();
+            }
+            let source = if matches!(port.place, Place::Unix(_, UnixType::SeqPacket)) {
+                Link::Datagram(socket)
+            } else {
+                Link::Stream(Box::new(Stream::new(socket, self.codec(uds.framing))))
+            };
+            let metadata = Some(json!({ "UNIX": unix }));
+            self.open_connection(Arrival { inlet, port: None, local: port.local, peer: None, source, metadata });
+        }
+    }
+
+    /// Datagrams of Unix peers: a session per name, and one for all without.
+    fn receive_unix(&mut self, port: &Arc<Port>, fd: RawFd) {
+        for _ in 0..super::sys::BATCH {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let received = sys::receive_from_unix(fd, &mut scratch);
+            if let Ok((len, peer)) = &received {
+                let place = (port.id, peer.bytes().to_vec());
+                let known = self.unix_peers.get(&place).copied();
+                if let Some(key) = known.or_else(|| self.open_unix_peer(port, peer)) {
+                    self.visit(key, |worker, session| worker.handle_source(session, Message::binary(&scratch[..*len])));
+                }
+            }
+            self.scratch = scratch;
+            if received.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn open_unix_peer(&mut self, port: &Arc<Port>, peer: &sys::UnixPeer) -> Option<Key> {
+        let inlet = port.listener.load_full()?;
+        let ListenerSpec::Uds(uds) = inlet.listener.spec.transport() else { return None };
+        let metadata = Some(json!({ "UNIX": { "filename": uds.filename.display().to_string() } }));
+        let source = Link::UnixPeer(Box::new(peer.clone()));
+        let arrival = Arrival { inlet, port: Some(Arc::clone(port)), local: port.local, peer: None, source, metadata };
+        let session = self.admit(arrival)?;
+        let key = session.key;
+        self.unix_peers.insert((port.id, peer.bytes().to_vec()), key);
+        self.begin(session);
+        self.sessions.get(key).map(|_| key)
+    }
+
+    fn await_request(
+        &mut self,
+        mut stream: Stream,
+        inlet: Arc<Inlet>,
+        local: SocketAddr,
+        peer: Option<SocketAddr>,
+        read: Vec<u8>,
+    ) {
+        let limit = inlet.listener.options.max_sessions.unwrap_or(usize::MAX).saturating_add(1024);
+        if self.nascent.len() >= limit.min(self.shared.most_sessions) {
+            return self.count_drop(Drop::Cap, 1);
+        }
+        stream.interest = READ | if stream.waiting() > 0 { WRITE } else { 0 };
+        let (fd, interest) = (stream.raw(), stream.interest);
+        let has_bytes = !read.is_empty();
+        let due = self.now.ms / 1000 + inlet.listener.options.setup_timeout as u64 + 1;
+        let key = self.nascent.insert(Nascent { stream, inlet, local, peer, read, since: self.now.ms, closing: false });
+        let token = Token::Nascent(key).pack();
+        if self.epoll.add(fd, token, interest).or_else(|_| self.epoll.change(fd, token, interest)).is_err() {
+            self.nascent.remove(key);
+            return;
+        }
+        self.idle.add(due, Timed::Nascent(key));
+        if has_bytes {
+            self.handle_request(key);
+        }
+    }
+
+    /// A connection whose session is over waits for its next request.
+    pub(super) fn await_next_request(&mut self, stream: Stream, inlet: Arc<Inlet>) {
+        let local = sys::local_address(stream.raw()).unwrap_or_else(|_| SockAddr::default().to_std());
+        let peer = sys::peer_address(stream.raw()).ok();
+        let mut stream = stream;
+        let old = std::mem::replace(&mut stream.codec, Codec::Bytes);
+        let read = if let Codec::Http(state) = old { state.next } else { Vec::new() };
+        self.await_request(stream, inlet, local, peer, read);
+    }
+
+    /// Keeps the connection of a finished HTTP session, if both sides mean to.
+    pub(super) fn keep_connection(session: &mut Session) -> Option<(Stream, Arc<Inlet>)> {
+        let Link::Stream(stream) = &session.source else { return None };
+        let Codec::Http(state) = &stream.codec else { return None };
+        let keep = state.keep_alive && state.answered && state.body.is_done() && !stream.ended;
+        if !keep && stream.waiting() == 0 {
+            return None;
+        }
+        let Link::Stream(mut stream) = std::mem::take(&mut session.source) else { return None };
+        if !keep && let Codec::Http(state) = &mut stream.codec {
+            state.next.clear();
+            stream.ending = true;
+        }
+        Some((*stream, Arc::clone(&session.inlet)))
+    }
+
+    pub(super) fn expire_nascent(&mut self, key: Key) {
+        let Some(nascent) = self.nascent.get(key) else { return };
+        let limit = nascent.inlet.listener.options.setup_timeout as u64 * 1000;
+        if self.now.ms < nascent.since + limit {
+            return self.idle.add((nascent.since + limit).div_ceil(1000), Timed::Nascent(key));
+        }
+        self.nascent.remove(key);
+    }
+
+    pub(super) fn handle_nascent(&mut self, key: Key) {
+        let Some(nascent) = self.nascent.get_mut(key) else { return };
+        nascent.stream.flush();
+        if nascent.closing || nascent.stream.ending {
+            if nascent.stream.waiting() == 0 {
+                self.nascent.remove(key);
+            }
+            return;
+        }
+        let read = sys::receive(nascent.stream.raw(), &mut self.scratch);
+        match read {
+            Ok(0) => drop(self.nascent.remove(key)),
+            Ok(n) => {
+                nascent.read.extend_from_slice(&self.scratch[..n]);
+                self.handle_request(key);
+            }
+            Err(error) if sys::would_block(&error) => {}
+            Err(_) => drop(self.nascent.remove(key)),
+        }
+    }
+
+    /// Reads the head of a request, once it is complete.
+    fn handle_request(&mut self, key: Key) {
+        let limits = &self.snapshot.admin.limits;
+        let limits = HeadLimits { bytes: limits.http_head, headers: limits.http_headers };
+        let Some(nascent) = self.nascent.get_mut(key) else { return };
+        match parse_head(&nascent.read, limits) {
+            Ok(None) => {}
+            Ok(Some((head, used))) => {
+                let rest = nascent.read.split_off(used);
+                let is_ws = matches!(nascent.inlet.listener.spec.transport(), ListenerSpec::WebSocket(_));
+                if is_ws { self.accept_ws(key, &head, rest) } else { self.accept_http(key, head, rest) }
+            }
+            Err(_) => self.turn_away(key, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+        }
+    }
+
+    /// Answers and closes, as soon as the answer is out.
+    fn turn_away(&mut self, key: Key, answer: &str) {
+        let Some(nascent) = self.nascent.get_mut(key) else { return };
+        nascent.stream.write(answer.as_bytes(), &[]);
+        nascent.closing = true;
+        if nascent.stream.waiting() == 0 {
+            sys::end_writing(nascent.stream.raw());
+            self.nascent.remove(key);
+        } else {
+            self.epoll.change(nascent.stream.raw(), Token::Nascent(key).pack(), WRITE).ok();
+        }
+    }
+
+    fn accept_ws(&mut self, key: Key, head: &Head, mut rest: Vec<u8>) {
+        let Some(nascent) = self.nascent.get(key) else { return };
+        let ListenerSpec::WebSocket(ws) = nascent.inlet.listener.spec.transport() else { return };
+        let fits = ws.path.as_deref().is_none_or(|path| head.target().starts_with(path));
+        let Some(accepted) = handshake::accept(head, &ws.subprotocols) else {
+            return self.turn_away(key, handshake::UPGRADE_REQUIRED);
+        };
+        if !fits {
+            return self.turn_away(key, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+        let Some(nascent) = self.nascent.remove(key) else { return };
+        let Nascent { mut stream, inlet, local, peer, .. } = nascent;
+        let mut state = WsState::new(Role::Server, self.snapshot.admin.limits.ws_message, 0);
+        state.subprotocol = accepted.subprotocol;
+        stream.write(accepted.response.as_bytes(), &[]);
+        stream.codec = Codec::Ws(Box::new(state));
+        let metadata = Some(http_metadata(head, local, peer));
+        if let Some(key) =
+            self.promote(Arrival { inlet, port: None, local, peer, source: Link::Stream(Box::new(stream)), metadata })
+            && !rest.is_empty()
+        {
+            self.visit(key, |worker, session| worker.handle_bytes(session, 0, &mut rest));
+        }
+    }
+
+    fn accept_http(&mut self, key: Key, head: Head, mut rest: Vec<u8>) {
+        let Ok(body) = Body::of_request(&head) else {
+            return self.turn_away(key, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        };
+        let Some(Nascent { mut stream, inlet, local, peer, .. }) = self.nascent.remove(key) else { return };
+        if head.lists("expect", "100-continue") && !body.is_done() {
+            stream.write(b"HTTP/1.1 100 Continue\r\n\r\n", &[]);
+        }
+        let metadata = Some(http_metadata(&head, local, peer));
+        let state = HttpState {
+            body,
+            keep_alive: head.keeps_alive(),
+            answering: false,
+            answered: false,
+            next: Vec::new(),
+            collected: Vec::new(),
+            chunked: head.version() != "1.0",
+            head,
+        };
+        stream.codec = Codec::Http(Box::new(state));
+        let arrival = Arrival { inlet, port: None, local, peer, source: Link::Stream(Box::new(stream)), metadata };
+        if let Some(key) = self.promote(arrival) {
+            self.visit(key, |worker, session| worker.handle_body(session, &mut rest));
+        }
+    }
+
+    /// Makes a session of a connection that is watched already.
+    fn promote(&mut self, arrival: Arrival) -> Option<Key> {
+        let mut session = self.admit(arrival)?;
+        let token = Token::Link(session.key, 0).pack();
+        if let Link::Stream(stream) = &mut session.source {
+            stream.interest = READ | if stream.waiting() > 0 { WRITE } else { 0 };
+            if self.epoll.change(stream.raw(), token, stream.interest).is_err() {
+                self.source_lost(&mut session);
+            }
+        }
+        let key = session.key;
+        self.begin(session);
+        Some(key)
+    }
+}
+
+fn http_metadata(head: &Head, local: SocketAddr, peer: Option<SocketAddr>) -> Value {
+    let host = head.header("host").unwrap_or_default();
+    let (path, query) = head.target().split_once('?').unwrap_or((head.target(), ""));
+    let names = head.headers.iter().map(|(name, _)| name.clone());
+    let headers: Map<String, Value> =
+        names.map(|name| (name.clone(), Value::String(head.header(&name).unwrap_or_default()))).collect();
+    let peer_ip = peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
+    json!({
+        "IP": { "src_addr": peer_ip, "dst_addr": local.ip().to_string() },
+        "TCP": { "src_port": peer.map_or(0, |peer| peer.port()), "dst_port": local.port() },
+        "HTTP": {
+            "version": head.version(), "method": head.method(),
+            "url": {
+                "url": head.target(), "href": format!("http://{host}{}", head.target()), "protocol": "http:",
+                "host": host, "port": local.port(), "path": head.target(), "query": query, "pathname": path,
+            },
+            "headers": headers,
+        },
+    })
+}

@@ -1,0 +1,431 @@
+//! Messages on their way through a session: source, stages in order, back to the source.
+
+use super::link::{Codec, HIGH_WATER, Link, Written};
+use super::log::Line;
+use super::session::{Greeting, Held, Session};
+use super::slab::Key;
+use super::stats::Drop;
+use super::sync::Member;
+use super::sys;
+use super::worker::Worker;
+use crate::config::types::{ClusterSpec, LoggerCluster};
+use crate::proto::{Message, json_socket};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// The largest UDP payload over IPv4: longer pieces of a stream are cut.
+const LARGEST: usize = 65_507;
+
+/// Messages of Sync groups that one loop delivers.
+const SAID_PER_LOOP: usize = 1024;
+
+impl Worker {
+    /// A message from the client.
+    pub(super) fn handle_source(&mut self, session: &mut Session, message: Message<'_>) {
+        if session.inlet.listener.options.qos.is_some() && !self.is_within_rate(session, message.data.len()) {
+            return self.count_drop(Drop::Rate, 1);
+        }
+        let hot = &mut self.hot[session.key.slot as usize];
+        hot.seen = self.now.ms;
+        hot.packets_in += 1;
+        hot.bytes_in += message.data.len() as u64;
+        self.stats.packets_in.add(1);
+        self.stats.bytes_in.add(message.data.len() as u64);
+        match &session.greeting {
+            Greeting::Waiting(_) => self.handle_header(session, message.data),
+            Greeting::Read(header) if **header == *message.data => {}
+            Greeting::None | Greeting::Read(_) => self.forward(session, 0, message),
+            Greeting::Answered(header) if **header == *message.data => self.accept_header(session),
+            Greeting::Answered(_) => {
+                session.greeting = Greeting::None;
+                self.choose_path(session);
+                self.forward(session, 0, message);
+            }
+        }
+    }
+
+    /// Whether the listener's rates allow a datagram; streams are slowed down by their peers.
+    fn is_within_rate(&mut self, session: &Session, bytes: usize) -> bool {
+        let now = self.now.ms;
+        let open = session.port.as_ref().and_then(|port| self.ports.get_mut(&port.id));
+        let buckets = open.and_then(|open| open.buckets.as_mut());
+        buckets.is_none_or(|buckets| buckets.take(session.peer.map(|peer| peer.ip()), bytes, now))
+    }
+
+    /// A message out of a stage.
+    pub(super) fn handle_stage(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
+        self.hot[session.key.slot as usize].seen = self.now.ms;
+        if session.stages[at - 1].handshake.is_some() {
+            return self.handle_answer(session, at - 1, message);
+        }
+        self.forward(session, at, message);
+    }
+
+    /// Passes a message on from a place on the way, or keeps it until the session stands.
+    pub(super) fn forward(&mut self, session: &mut Session, from: usize, message: Message<'_>) {
+        if session.life.is_over() {
+            return;
+        }
+        if !session.life.is_open() {
+            return self.hold(session, from, message);
+        }
+        let mut data = Cow::Borrowed(message.data);
+        let mut text = message.text;
+        let mut at = from;
+        loop {
+            at = session.after(at);
+            if at == 0 {
+                return self.send_to_source(session, Message { data: &data, text });
+            }
+            if !session.is_virtual(at) {
+                return self.send_to_stage(session, at, Message { data: &data, text });
+            }
+            match self.pass_virtual(session, at, &data) {
+                Passed::Same => {}
+                Passed::Changed(bytes) => {
+                    data = Cow::Owned(bytes);
+                    text = false;
+                }
+                Passed::Nothing => return,
+            }
+        }
+    }
+
+    fn hold(&mut self, session: &mut Session, from: usize, message: Message<'_>) {
+        let room = self.snapshot.admin.limits.setup_queue;
+        let fits = self.held_bytes + message.data.len() <= room;
+        let held = session.held.get_or_insert_with(Box::<Held>::default);
+        if fits && held.push(from, message) {
+            self.held_bytes += message.data.len();
+        } else {
+            self.count_drop(Drop::SetupQueue, 1);
+        }
+    }
+
+    /// Passes on what waited for the session to stand.
+    pub(super) fn release_held(&mut self, session: &mut Session) {
+        let Some(mut held) = session.held.take() else { return };
+        while let Some((from, text, data)) = held.pop() {
+            self.held_bytes -= data.len();
+            self.forward(session, from, Message { data: &data, text });
+        }
+    }
+
+    pub(super) fn send_to_source(&mut self, session: &mut Session, message: Message<'_>) {
+        let slot = session.key.slot;
+        let hot = &mut self.hot[slot as usize];
+        hot.packets_out += 1;
+        hot.bytes_out += message.data.len() as u64;
+        self.stats.packets_out.add(1);
+        self.stats.bytes_out.add(message.data.len() as u64);
+        self.send_raw_to_source(session, message);
+    }
+
+    /// Sends to the client without counting: answers of handshakes.
+    pub(super) fn send_raw_to_source(&mut self, session: &mut Session, message: Message<'_>) {
+        let worker = self.id;
+        let fd = session.port.as_ref().and_then(|port| port.socket(worker));
+        match &mut session.source {
+            Link::UdpPeer => {
+                for piece in pieces(message.data) {
+                    self.answer_udp(session.key.slot, piece, fd.unwrap_or(-1));
+                }
+            }
+            Link::UnixPeer(peer) => {
+                if peer.is_unnamed() || sys::send_to_unix(fd.unwrap_or(-1), message.data, peer).is_err() {
+                    self.count_drop(Drop::Send, 1);
+                }
+            }
+            Link::Datagram(fd) => {
+                if let Err(error) = sys::send(fd.as_raw_fd(), message.data) {
+                    self.count_drop(Drop::Send, 1);
+                    if !sys::would_block(&error) {
+                        self.source_lost(session);
+                    }
+                }
+            }
+            Link::Stream(_) => self.send_to_stream(session, 0, message),
+            Link::None | Link::Virtual | Link::Sync(_) => {}
+        }
+    }
+
+    fn send_to_stage(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
+        match &session.stages[at - 1].link {
+            Link::Datagram(fd) => {
+                let fd = fd.as_raw_fd();
+                let limited = session.stages[at - 1].cluster.as_ref().filter(|cluster| cluster.options.qos.is_some());
+                let buckets = limited.and_then(|cluster| self.views.get_mut(&cluster.id)?.buckets.as_mut());
+                if buckets.is_some_and(|buckets| !buckets.take(None, message.data.len(), self.now.ms)) {
+                    return self.count_drop(Drop::Rate, 1);
+                }
+                for piece in pieces(message.data) {
+                    match sys::send(fd, piece) {
+                        Ok(_) => {}
+                        Err(error) if is_loss(&error) => {
+                            self.count_drop(Drop::Send, 1);
+                            return self.stage_lost(session, at, &error, "sendmsg");
+                        }
+                        Err(_) => self.count_drop(Drop::Send, 1),
+                    }
+                }
+            }
+            Link::Stream(_) => self.send_to_stream(session, at, message),
+            Link::Sync(_) => self.say(session, at, message.data),
+            Link::None | Link::Virtual | Link::UdpPeer | Link::UnixPeer(_) => {}
+        }
+    }
+
+    pub(super) fn send_to_stream(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
+        let Link::Stream(stream) = session.link(at) else { return };
+        let written = stream.send(message);
+        let crowded = stream.waiting() > HIGH_WATER;
+        match written {
+            Written::Done => {}
+            Written::Queued => {
+                if crowded {
+                    self.pause_feeders(session, at);
+                }
+                self.watch_stream(session, at);
+            }
+            Written::Dropped => self.count_drop(Drop::Send, 1),
+            Written::Broken => self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPIPE)),
+        }
+    }
+
+    /// What a stage inside the worker makes of a message.
+    fn pass_virtual(&mut self, session: &Session, at: usize, data: &[u8]) -> Passed {
+        let stage = &session.stages[at - 1];
+        let Some(cluster) = &stage.cluster else { return Passed::Nothing };
+        match &cluster.spec {
+            ClusterSpec::Echo => Passed::Same,
+            ClusterSpec::Logger(logger) => {
+                self.write_log(logger, data);
+                Passed::Same
+            }
+            ClusterSpec::Stdio => {
+                self.shared.sink.write(Line { file: None, bytes: data.to_vec() });
+                Passed::Nothing
+            }
+            ClusterSpec::Metric(_) => {
+                if let Some(outlet) = &stage.outlet {
+                    outlet.meter.count(data.len());
+                }
+                Passed::Same
+            }
+            ClusterSpec::JsonEncap => Passed::Changed(encapsulate(session, data)),
+            ClusterSpec::JsonDecap => Passed::Changed(decapsulate(data)),
+            ClusterSpec::Discard
+            | ClusterSpec::Controller
+            | ClusterSpec::Prometheus
+            | ClusterSpec::Sync(_)
+            | ClusterSpec::Udp(_)
+            | ClusterSpec::Tcp(_)
+            | ClusterSpec::Uds(_)
+            | ClusterSpec::WebSocket(_)
+            | ClusterSpec::JsonSocket(_) => Passed::Nothing,
+        }
+    }
+
+    fn write_log(&self, logger: &LoggerCluster, data: &[u8]) {
+        let file = (logger.log_file != "-").then(|| {
+            let directory = self.snapshot.admin.log_dir.as_ref()?;
+            let name = std::path::Path::new(&logger.log_file).file_name()?;
+            Some(directory.join(name))
+        });
+        if let Some(None) = file {
+            return;
+        }
+        let prefix = if logger.log_prefix.is_empty() { String::new() } else { format!("{}: ", logger.log_prefix) };
+        let bytes = [prefix.as_bytes(), data].concat();
+        if !self.shared.sink.write(Line { file: file.flatten(), bytes }) {
+            self.count_drop(Drop::Send, 1);
+        }
+    }
+
+    /// Tells the other members of a group; a slow one loses its own messages only.
+    fn say(&mut self, session: &Session, at: usize, data: &[u8]) {
+        let Link::Sync(membership) = &session.stages[at - 1].link else { return };
+        let members = membership.group.others(membership.member, data);
+        for member in members.iter().filter(|member| **member != membership.member) {
+            if member.worker == self.id {
+                self.said.push_back((*member, data.to_vec()));
+            } else {
+                self.said_elsewhere[member.worker].push((*member, data.to_vec()));
+            }
+        }
+    }
+
+    /// Hands out what members of groups said, a bounded number at a time.
+    pub(super) fn deliver_said(&mut self) {
+        for worker in 0..self.said_elsewhere.len() {
+            if self.said_elsewhere[worker].is_empty() {
+                continue;
+            }
+            let batch = std::mem::take(&mut self.said_elsewhere[worker]);
+            let count = batch.len() as u64;
+            if self.shared.rings[worker].push(super::commands::Command::Said(batch)).is_err() {
+                self.count_drop(Drop::Send, count);
+            }
+        }
+        for _ in 0..SAID_PER_LOOP {
+            let Some((Member { session, at, .. }, data)) = self.said.pop_front() else { return };
+            self.visit(session, |worker, session| {
+                if at <= session.stages.len() {
+                    worker.handle_stage(session, at, Message::binary(&data));
+                }
+            });
+        }
+    }
+
+    /// A JSONSocket client's header, or a piece of it.
+    fn handle_header(&mut self, session: &mut Session, data: &[u8]) {
+        let limit = self.snapshot.admin.limits.jsonsocket_header;
+        let Greeting::Waiting(read) = &mut session.greeting else { return };
+        let is_stream = matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
+        read.extend_from_slice(data);
+        let end = if is_stream { json_socket::header_end(read) } else { Some(read.len()) };
+        let Some(end) = end.filter(|end| *end <= limit).or_else(|| (read.len() > limit).then_some(read.len())) else {
+            return;
+        };
+        let mut header = std::mem::take(read);
+        let rest = header.split_off(end);
+        let parsed =
+            if header.len() > limit { json_socket::parse_request(b"") } else { json_socket::parse_request(&header) };
+        match parsed {
+            Ok(request) => {
+                Self::import_header(session, request);
+                session.greeting = Greeting::Read(header.into());
+                if !rest.is_empty() {
+                    self.hold(session, 0, Message::binary(&rest));
+                }
+                self.route(session);
+            }
+            Err(rejected) => {
+                session.greeting = Greeting::None;
+                self.send_raw_to_source(session, Message::binary(&rejected.to_bytes()));
+                let failure =
+                    crate::proto::session::Failure { message: "Bad Request", content: rejected.message, retry: false };
+                session.life.handle_refusal(&failure, self.now);
+            }
+        }
+    }
+
+    fn import_header(session: &mut Session, header: serde_json::Map<String, Value>) {
+        let mut metadata = session.metadata();
+        let labels = header.get("labels").cloned();
+        metadata["JSONSocket"] = Value::Object(header);
+        if let (Some(Value::Object(labels)), true) = (labels, session.inlet.listener.options.import_labels) {
+            let all = metadata
+                .as_object_mut()
+                .map(|map| map.entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new())));
+            if let Some(Value::Object(all)) = all {
+                all.extend(labels);
+            }
+        }
+        session.metadata = Some(Box::new(metadata));
+    }
+
+    /// Tells a JSONSocket client that its route stands.
+    pub(super) fn accept_header(&mut self, session: &mut Session) {
+        if let Greeting::Read(header) = &mut session.greeting {
+            let header = std::mem::take(header);
+            let is_message = !matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
+            session.greeting = if is_message { Greeting::Answered(header) } else { Greeting::None };
+        }
+        self.send_raw_to_source(session, Message::binary(json_socket::ACCEPTED.as_bytes()));
+    }
+
+    pub(super) fn send_handshake(&mut self, session: &mut Session, stage: usize) {
+        let now = self.now.ms;
+        let Some(handshake) = &mut session.stages[stage].handshake else { return };
+        handshake.sent_at = now;
+        let header = handshake.header.clone();
+        self.send_to_stage(session, stage + 1, Message::binary(&header));
+    }
+
+    /// The answer to our own JSONSocket header, or a piece of it.
+    fn handle_answer(&mut self, session: &mut Session, stage: usize, message: Message<'_>) {
+        let limit = self.snapshot.admin.limits.jsonsocket_header;
+        let is_stream =
+            matches!(&session.stages[stage].link, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
+        let Some(handshake) = &mut session.stages[stage].handshake else { return };
+        handshake.answer.extend_from_slice(message.data);
+        let end = if is_stream { json_socket::header_end(&handshake.answer) } else { Some(handshake.answer.len()) };
+        let Some(end) = end.or((handshake.answer.len() > limit).then_some(limit)) else { return };
+        let mut answer = std::mem::take(&mut handshake.answer);
+        let rest = answer.split_off(end);
+        session.stages[stage].handshake = None;
+        match json_socket::parse_response(&answer) {
+            Ok(()) => {
+                self.stage_stands(session, stage);
+                if !rest.is_empty() {
+                    self.forward(session, stage + 1, Message::binary(&rest));
+                }
+            }
+            Err(rejected) => {
+                let failure = crate::proto::session::Failure::connect(rejected.to_string());
+                self.stage_failed(session, stage, &failure);
+            }
+        }
+    }
+
+    /// A stage's socket failed, seen from the packet path.
+    pub(super) fn lose_stage(&mut self, key: Key, at: usize, error: &io::Error, call: &str) {
+        self.visit(key, |worker, session| worker.stage_lost(session, at, error, call));
+    }
+}
+
+/// What became of a message inside the worker.
+enum Passed {
+    Same,
+    Changed(Vec<u8>),
+    Nothing,
+}
+
+/// Errors of a connected datagram socket that mean that nobody is there.
+fn is_loss(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNREFUSED
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EPIPE
+                | libc::ENOTCONN
+                | libc::ECONNRESET
+        )
+    )
+}
+
+/// A message cut to what fits into one datagram; an empty one is one.
+fn pieces(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    (0..data.len().div_ceil(LARGEST).max(1)).map(move |i| &data[i * LARGEST..data.len().min((i + 1) * LARGEST)])
+}
+
+/// `name` first, then all other metadata, then the payload.
+fn encapsulate(session: &Session, data: &[u8]) -> Vec<u8> {
+    let Value::Object(mut metadata) = session.metadata() else { return Vec::new() };
+    metadata.remove("name");
+    let name = Value::String(session.name.to_string());
+    let others: Vec<String> =
+        metadata.iter().map(|(key, value)| format!(",{}:{value}", Value::String(key.clone()))).collect();
+    let others = others.concat();
+    format!("{{\"metadata\":{{\"name\":{name}{others}}},\"payload\":\"{}\"}}", STANDARD.encode(data)).into_bytes()
+}
+
+/// The payload of an encapsulated message; anything invalid is an empty one.
+fn decapsulate(data: &[u8]) -> Vec<u8> {
+    let message = serde_json::from_slice::<Value>(data).unwrap_or_default();
+    let payload = message.get("payload").and_then(Value::as_str);
+    payload.and_then(|payload| STANDARD.decode(payload).ok()).unwrap_or_default()
+}
+
+/// Keeps `Arc` in scope for the cluster of a stage.
+pub(super) fn cluster_name(session: &Session, at: usize) -> Arc<str> {
+    session.stages.get(at.wrapping_sub(1)).map(|stage| Arc::clone(&stage.cluster_name)).unwrap_or_default()
+}

@@ -1,0 +1,211 @@
+//! A session with its sockets, as one worker holds it.
+
+use super::cluster::{EndpointState, Outlet};
+use super::flow::FlowKey;
+use super::link::{Link, Splice};
+use super::port::{Inlet, Port};
+use super::slab::Key;
+use super::sys::SockAddr;
+use crate::config::types::{Cluster, Endpoint, Name, ObjectId, Route};
+use crate::proto::session::Session as Life;
+use crate::proto::{Message, Now};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// What the packet path touches of a session, and nothing else.
+#[derive(Clone, Default)]
+pub(super) struct Hot {
+    pub key: FlowKey,
+    pub peer: SockAddr,
+    /// Datagrams go straight there; negative: they take the long way.
+    pub upstream: i32,
+    pub generation: u32,
+    /// The batch that last saw this session, and its group there.
+    pub batch: u32,
+    pub group: u32,
+    /// When a packet last passed, in either direction.
+    pub seen: u64,
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    pub packets_out: u64,
+    pub bytes_out: u64,
+    /// The route refuses segmented messages.
+    pub singly: bool,
+}
+
+/// A session's cold part.
+pub(super) struct Session {
+    pub key: Key,
+    /// Grows from session to session over all workers.
+    pub sequence: u64,
+    pub name: Box<str>,
+    pub life: Life,
+    pub inlet: Arc<Inlet>,
+    /// The port that answers leave by, for clients without a connection.
+    pub port: Option<Arc<Port>>,
+    pub local: SocketAddr,
+    pub peer: Option<SocketAddr>,
+    pub source: Link,
+    pub greeting: Greeting,
+    /// Absent where it follows from the addresses.
+    pub metadata: Option<Box<Value>>,
+    /// The rule wrote `/HTTP/url/host`, and so it counts.
+    pub rewrote_host: bool,
+    pub rewrote_port: bool,
+    pub decision: Option<Box<Decision>>,
+    pub stages: Vec<Stage>,
+    pub held: Option<Box<Held>>,
+    pub splice: Option<Box<Splice>>,
+    pub created: Now,
+    /// When the worker looks at it next; 0 for never.
+    pub timer: u64,
+    pub idle_ms: u64,
+}
+
+/// How far a JSONSocket client's header has come.
+#[derive(Default)]
+pub(super) enum Greeting {
+    /// Not a JSONSocket, or done with it.
+    #[default]
+    None,
+    /// The header is not complete.
+    Waiting(Vec<u8>),
+    /// It was read; the answer waits for the route.
+    Read(Box<[u8]>),
+    /// It was answered; a repetition before any data is answered again.
+    Answered(Box<[u8]>),
+}
+
+/// Which rule and route a session got.
+pub(super) struct Decision {
+    pub rulelists: Vec<ObjectId>,
+    pub rule: ObjectId,
+    pub route: Arc<Route>,
+}
+
+/// One stage of a session's way.
+pub(super) struct Stage {
+    pub cluster_name: Name,
+    pub cluster: Option<Arc<Cluster>>,
+    pub outlet: Option<Arc<Outlet>>,
+    pub endpoint: Option<Arc<Endpoint>>,
+    pub state: Option<Arc<EndpointState>>,
+    pub link: Link,
+    pub handshake: Option<Box<Handshake>>,
+    pub began: u64,
+    /// Counted among the cluster's attempts.
+    pub pending: bool,
+}
+
+/// A JSONSocket handshake as a client.
+pub(super) struct Handshake {
+    pub header: Vec<u8>,
+    pub answer: Vec<u8>,
+    pub retransmit_ms: u64,
+    pub sent_at: u64,
+}
+
+/// Messages that wait for the session to stand, and where they came in.
+#[derive(Default)]
+pub(super) struct Held {
+    messages: VecDeque<(usize, bool, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Held {
+    const MESSAGES: usize = 64;
+    const BYTES: usize = 64 * 1024;
+
+    /// Keeps a message, unless too much waits already. A single large one always fits.
+    pub(super) fn push(&mut self, from: usize, message: Message<'_>) -> bool {
+        let full = self.messages.len() >= Self::MESSAGES
+            || (!self.messages.is_empty() && self.bytes + message.data.len() > Self::BYTES);
+        if full {
+            return false;
+        }
+        self.bytes += message.data.len();
+        self.messages.push_back((from, message.text, message.data.to_vec()));
+        true
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(usize, bool, Vec<u8>)> {
+        let message = self.messages.pop_front()?;
+        self.bytes -= message.2.len();
+        Some(message)
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes >= Self::BYTES || self.messages.len() >= Self::MESSAGES
+    }
+}
+
+impl Session {
+    /// The metadata as rules and dumps see it.
+    pub(super) fn metadata(&self) -> Value {
+        if let Some(metadata) = &self.metadata {
+            return (**metadata).clone();
+        }
+        let mut metadata = json!({ "name": &*self.name });
+        if let Some(peer) = self.peer {
+            let transport = self.inlet.listener.spec.transport().protocol();
+            let transport = if transport == "UDP" { "UDP" } else { "TCP" };
+            metadata["IP"] = json!({ "src_addr": peer.ip().to_string(), "dst_addr": self.local.ip().to_string() });
+            metadata[transport] = json!({ "src_port": peer.port(), "dst_port": self.local.port() });
+        }
+        metadata
+    }
+
+    /// Whether a stage that is lost is connected again.
+    pub(super) fn reconnects(&self) -> bool {
+        use crate::config::types::RetryOn::{Always, Disconnect};
+        self.decision.as_ref().is_some_and(|decision| {
+            matches!(decision.route.retry.retry_on, Always | Disconnect) && decision.route.retry.num_retries > 0
+        })
+    }
+
+    /// The link of a place on the way: 0 is the source, then the stages.
+    pub(super) fn link(&mut self, at: usize) -> &mut Link {
+        if at == 0 { &mut self.source } else { &mut self.stages[at - 1].link }
+    }
+
+    /// Whether a stage only has to be passed in memory.
+    pub(super) fn is_virtual(&self, at: usize) -> bool {
+        at > 0 && matches!(self.stages[at - 1].link, Link::Virtual)
+    }
+
+    /// The place after `at`.
+    pub(super) fn after(&self, at: usize) -> usize {
+        (at + 1) % (self.stages.len() + 1)
+    }
+
+    /// The first place after `at` that has a socket; the source if there is none.
+    pub(super) fn socket_after(&self, at: usize) -> usize {
+        let mut next = self.after(at);
+        while next != 0 && self.is_virtual(next) {
+            next = self.after(next);
+        }
+        next
+    }
+}
+
+impl Stage {
+    pub(super) fn new(cluster_name: Name) -> Self {
+        Self {
+            cluster_name,
+            cluster: None,
+            outlet: None,
+            endpoint: None,
+            state: None,
+            link: Link::None,
+            handshake: None,
+            began: 0,
+            pending: false,
+        }
+    }
+}

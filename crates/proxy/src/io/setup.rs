@@ -1,0 +1,344 @@
+//! From a client to a session with a route.
+
+use super::flow::FlowKey;
+use super::link::Link;
+use super::port::{Inlet, Port};
+use super::session::{Decision, Greeting, Hot, Session, Stage};
+use super::shared::Whereabouts;
+use super::slab::Key;
+use super::stats::Drop;
+use super::sys::SockAddr;
+use super::worker::{Timed, Worker};
+use crate::config::snapshot::Snapshot;
+use crate::config::types::{Evict, ListenerSpec, Matching, Name, ObjectId};
+use crate::proto::session::{Failure, Finish, Session as Life};
+use portolan_core::mesh::{self, LookupError, Rewrite};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Compiled rules, kept by id: a changed rule has another one.
+#[derive(Default)]
+pub(super) struct Rules {
+    lists: BTreeMap<Name, List>,
+    rules: BTreeMap<ObjectId, Arc<mesh::Rule>>,
+}
+
+/// A rulelist, put together.
+struct List {
+    id: ObjectId,
+    compiled: mesh::RuleList,
+    /// Its first rule takes everyone as they are, so nobody's metadata is looked at.
+    blind: bool,
+}
+
+/// What a lookup decides on.
+pub(super) struct Found {
+    pub rulelists: Vec<ObjectId>,
+    pub rulelist: Name,
+    pub rule: Arc<mesh::Rule>,
+    pub rule_id: ObjectId,
+}
+
+impl Rules {
+    /// Rulelists are put together again after a change; compiled rules stay while they are used.
+    pub(super) fn forget(&mut self) {
+        self.lists.clear();
+        if self.rules.len() > 100_000 {
+            self.rules.clear();
+        }
+    }
+
+    pub(super) fn look_up(&mut self, start: &str, metadata: &Value, snapshot: &Snapshot) -> Result<Found, LookupError> {
+        loop {
+            match self.decide(start, metadata, snapshot) {
+                Err(LookupError::RuleList(name)) if self.compile(&name, snapshot) => {}
+                decided => return decided,
+            }
+        }
+    }
+
+    /// Whether sessions of a rulelist go on without a look at their metadata.
+    fn is_blind(&mut self, start: &Name, snapshot: &Snapshot) -> bool {
+        self.compile(start, snapshot);
+        self.lists.get(start).is_some_and(|list| list.blind)
+    }
+
+    fn decide(&self, start: &str, metadata: &Value, snapshot: &Snapshot) -> Result<Found, LookupError> {
+        let lists = &self.lists;
+        let verdict = mesh::lookup(start, |name| lists.get(name).map(|list| &list.compiled), metadata)?;
+        let ids = verdict.rulelists.iter().filter_map(|list| lists.get(&list.name)).map(|list| list.id);
+        let rulelist = verdict.rulelists.last().map(|list| Arc::clone(&list.name)).unwrap_or_default();
+        let rule_id = snapshot.rules.get(&verdict.rule.name).map(|rule| rule.id).unwrap_or_default();
+        Ok(Found { rulelists: ids.collect(), rulelist, rule: Arc::clone(verdict.rule), rule_id })
+    }
+
+    /// Compiles a rulelist that was not needed before; false if there is none of this name.
+    fn compile(&mut self, name: &Name, snapshot: &Snapshot) -> bool {
+        let Some(list) = snapshot.rulelists.get(name).filter(|_| !self.lists.contains_key(name)) else { return false };
+        for rule in list.rules.iter().filter_map(|rule| snapshot.rules.get(rule)) {
+            self.rules.entry(rule.id).or_insert_with(|| {
+                let action = rule.action.apply.as_ref().map_or_else(
+                    || {
+                        let rewrites = rule.action.rewrite.iter();
+                        let rewrites = rewrites.map(|step| Rewrite::new(&step.path, step.value.clone())).collect();
+                        mesh::Action::Route(rewrites, rule.action.route.clone())
+                    },
+                    |list| mesh::Action::Apply(Arc::clone(list)),
+                );
+                let never = Value::Object(serde_json::Map::new());
+                let matching = match &rule.matching {
+                    Matching::Always => None,
+                    Matching::Never => Some(&never),
+                    Matching::When(predicate) => Some(predicate),
+                };
+                Arc::new(mesh::Rule::new(Arc::clone(&rule.name), matching, action))
+            });
+        }
+        let rules = &self.rules;
+        let find = |rule: &str| snapshot.rules.get(rule).and_then(|rule| rules.get(&rule.id)).cloned();
+        let compiled = mesh::RuleList::new(Arc::clone(name), list.rules.iter().cloned(), find);
+        let first = list.rules.first().and_then(|rule| snapshot.rules.get(rule));
+        let blind = first.is_some_and(|rule| {
+            rule.matching == Matching::Always && rule.action.apply.is_none() && rule.action.rewrite.is_empty()
+        });
+        self.lists.insert(Arc::clone(name), List { id: list.id, compiled, blind });
+        true
+    }
+}
+
+/// Who comes in, and how.
+pub(super) struct Arrival {
+    pub inlet: Arc<Inlet>,
+    pub port: Option<Arc<Port>>,
+    pub local: SocketAddr,
+    pub peer: Option<SocketAddr>,
+    pub source: Link,
+    pub metadata: Option<Value>,
+}
+
+impl Worker {
+    /// Makes the session of a UDP client that is not known; nothing if it is not to be served.
+    pub(super) fn open_udp(&mut self, key: FlowKey, from: &SockAddr) -> Option<u32> {
+        let port = Arc::clone(&self.ports.get(&key.listener)?.port);
+        let inlet = port.listener.load_full()?;
+        let peer = from.to_std();
+        let ListenerSpec::Udp(udp) = inlet.listener.spec.transport() else { return None };
+        let other = |wanted: Option<IpAddr>| wanted.is_some_and(|address| address != peer.ip());
+        if other(udp.connect.address) || udp.connect.port.is_some_and(|port| port != peer.port()) {
+            return None;
+        }
+        if !self.refused.is_empty() {
+            let until = self.refused.get(&(key.listener, key.address, key.port));
+            if until.is_some_and(|until| *until > self.now.ms) {
+                self.count_drop(Drop::NoRoute, 1);
+                return None;
+            }
+        }
+        let local = port.local;
+        let arrival =
+            Arrival { inlet, port: Some(port), local, peer: Some(peer), source: Link::UdpPeer, metadata: None };
+        let session = self.admit(arrival)?;
+        let slot = session.key.slot;
+        self.add_flow(&key, slot, from);
+        self.begin(session);
+        // A session that ended at once has taken its flow along.
+        self.flows.get(&key, |slot| self.hot[slot as usize].key)
+    }
+
+    /// Gives a client a slot and a name, unless a cap stands against it.
+    pub(super) fn admit(&mut self, arrival: Arrival) -> Option<Box<Session>> {
+        if !self.has_room(&arrival) {
+            self.count_drop(Drop::Cap, 1);
+            return None;
+        }
+        let Arrival { inlet, port, local, peer, source, metadata } = arrival;
+        let is_json = matches!(inlet.listener.spec, ListenerSpec::JsonSocket(_));
+        let wanted = session_name(&inlet, peer, local);
+        let session = Session {
+            key: Key { slot: 0, generation: 0 },
+            sequence: self.shared.next_sequence(),
+            name: Box::default(),
+            life: Life::new(self.now),
+            port,
+            local,
+            peer,
+            source,
+            greeting: if is_json { Greeting::Waiting(Vec::new()) } else { Greeting::None },
+            metadata: metadata.map(Box::new),
+            rewrote_host: false,
+            rewrote_port: false,
+            decision: None,
+            stages: Vec::new(),
+            held: None,
+            splice: None,
+            created: self.now,
+            timer: 0,
+            idle_ms: inlet.idle_ms,
+            inlet,
+        };
+        let key = self.sessions.insert(Box::new(session));
+        let mut session = self.sessions.take(key)?;
+        session.key = key;
+        session.name = self.shared.names.claim(wanted, Whereabouts { worker: self.id, key }).into_boxed_str();
+        if let Some(Value::Object(map)) = session.metadata.as_deref_mut() {
+            map.insert("name".to_owned(), Value::String(session.name.to_string()));
+        }
+        let hot = Hot { upstream: -1, generation: key.generation, seen: self.now.ms, ..Hot::default() };
+        if key.slot as usize == self.hot.len() {
+            self.hot.push(hot);
+        } else {
+            self.hot[key.slot as usize] = hot;
+        }
+        self.count_in(&session);
+        Some(session)
+    }
+
+    /// Takes an admitted session to its route, or waits for its header.
+    pub(super) fn begin(&mut self, mut session: Box<Session>) {
+        let seconds = if matches!(session.greeting, Greeting::Waiting(_)) {
+            session.inlet.listener.options.setup_timeout as u64 + 1
+        } else {
+            session.idle_ms.div_ceil(1000)
+        };
+        if seconds > 0 {
+            self.idle.add(self.now.ms / 1000 + seconds, Timed::Idle(session.key));
+        }
+        if matches!(session.greeting, Greeting::None) {
+            self.route(&mut session);
+        }
+        self.settle(session);
+    }
+
+    /// Looks up the rule and route of a session and starts its stages.
+    pub(super) fn route(&mut self, session: &mut Session) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let blind = self.rules.is_blind(&session.inlet.listener.rules, &snapshot);
+        let mut metadata = if blind { Value::Null } else { session.metadata() };
+        let found = match self.rules.look_up(&session.inlet.listener.rules, &metadata, &snapshot) {
+            Ok(found) => found,
+            Err(error) => return self.refuse(session, &error),
+        };
+        let Some(route) = found.rule.route().and_then(|route| snapshot.routes.get(route)) else {
+            let name = found.rule.route().cloned().unwrap_or_default();
+            return self.refuse(session, &LookupError::Route(name));
+        };
+        self.rewrite(session, &found.rule, &mut metadata);
+        let way = route.ingress.iter().chain([&route.destination]).chain(&route.egress);
+        session.stages = way.map(|cluster| Stage::new(Arc::clone(cluster))).collect();
+        if session.stages.len() > 200 {
+            let failure = Failure::not_found("The route has more than 200 stages").final_one();
+            return session.life.handle_refusal(&failure, self.now);
+        }
+        let rule_name = Arc::clone(&found.rule.name);
+        *self.stats.by_name.lock().rules.entry(Arc::clone(&rule_name)).or_default() += 1;
+        let count = session.stages.len();
+        let retry = route.retry;
+        session.decision =
+            Some(Box::new(Decision { rulelists: found.rulelists, rule: found.rule_id, route: Arc::clone(route) }));
+        session.life.handle_route(found.rulelist, rule_name, count, retry, self.now);
+    }
+
+    fn rewrite(&self, session: &mut Session, rule: &mesh::Rule, metadata: &mut Value) {
+        let mesh::Action::Route(rewrites, _) = &rule.action else { return };
+        if rewrites.is_empty() {
+            return;
+        }
+        let no_place = rule.rewrite(metadata);
+        if !no_place.is_empty() {
+            tracing::debug!(session = %session.name, rule = %rule.name, "a rewrite found no place in the metadata");
+        }
+        let wrote = |part: &str| {
+            let path = format!("HTTP/url/{part}");
+            let mut written = rewrites.iter().map(|rewrite| rewrite.path.as_str().trim_matches('/'));
+            written.any(|at| at.is_empty() || path == at || path.starts_with(&format!("{at}/")))
+        };
+        (session.rewrote_host, session.rewrote_port) = (wrote("host"), wrote("port"));
+        session.metadata = Some(Box::new(std::mem::take(metadata)));
+        if session.metadata.as_ref().is_some_and(|metadata| {
+            metadata.is_object() && metadata.to_string().len() > self.snapshot.admin.limits.metadata
+        }) {
+            session.life.handle_refusal(&Failure::unavailable("The metadata is too large"), self.now);
+        }
+    }
+
+    fn refuse(&self, session: &mut Session, error: &LookupError) {
+        self.count_drop(Drop::NoRoute, 1);
+        let content = error.content(&session.name);
+        session.life.handle_refusal(&Failure::not_found(content).final_one(), self.now);
+    }
+
+    fn has_room(&mut self, arrival: &Arrival) -> bool {
+        let inlet = &arrival.inlet;
+        let options = &inlet.listener.options;
+        let most = self.snapshot.admin.limits.sessions.min(self.shared.most_sessions);
+        if self.shared.active.load(Relaxed) >= most {
+            return false;
+        }
+        let of_source = options.max_sessions_per_source.zip(arrival.peer).is_some_and(|(most, peer)| {
+            inlet.sources.lock().get(&source_of(peer.ip())).is_some_and(|count| *count >= most)
+        });
+        let full = options.max_sessions.is_some_and(|most| inlet.active.load(Relaxed) >= most);
+        if !full && !of_source {
+            return true;
+        }
+        options.evict == Evict::Lru && self.evict(inlet, arrival.peer.filter(|_| of_source))
+    }
+
+    /// Ends the session of a listener that was idle for longest; of one source, if that is what is full.
+    fn evict(&mut self, inlet: &Arc<Inlet>, source: Option<SocketAddr>) -> bool {
+        let source = source.map(|peer| source_of(peer.ip()));
+        let fits = |session: &Session| {
+            Arc::ptr_eq(&session.inlet, inlet)
+                && source.is_none_or(|source| session.peer.is_some_and(|peer| source_of(peer.ip()) == source))
+        };
+        let candidates = self.by_sequence.values().filter_map(|key| self.sessions.get(*key));
+        let oldest = candidates.filter(|session| fits(session)).min_by_key(|s| self.hot[s.key.slot as usize].seen);
+        let Some(key) = oldest.map(|session| session.key) else { return false };
+        self.visit(key, |worker, session| session.life.handle_end(Finish::Evicted, None, worker.now));
+        true
+    }
+
+    fn count_in(&mut self, session: &Session) {
+        self.by_sequence.insert(session.sequence, session.key);
+        self.shared.active.fetch_add(1, Relaxed);
+        session.inlet.active.fetch_add(1, Relaxed);
+        if let Some(port) = &session.port {
+            port.sessions.fetch_add(1, Relaxed);
+        }
+        let listener = &session.inlet.listener;
+        if let Some(peer) = session.peer.filter(|_| listener.options.max_sessions_per_source.is_some()) {
+            *session.inlet.sources.lock().entry(source_of(peer.ip())).or_default() += 1;
+        }
+        self.stats.opened.add(1);
+        self.stats.active.set(self.sessions.len() as u64);
+        let label = (Arc::clone(&listener.name), listener.spec.protocol());
+        *self.stats.by_name.lock().listeners.entry(label).or_default() += 1;
+    }
+}
+
+/// What counts as one source: an IPv4 address, or a /64 of IPv6.
+pub(super) fn source_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
+    }
+}
+
+fn session_name(inlet: &Inlet, peer: Option<SocketAddr>, local: SocketAddr) -> String {
+    let ends = || {
+        let end = |at: SocketAddr| format!("{}:{}", at.ip(), at.port());
+        format!("{}-{}", peer.map(end).unwrap_or_default(), end(local))
+    };
+    let listener = &inlet.listener;
+    match &listener.spec {
+        ListenerSpec::Udp(_) => format!("UDP:{}-{}", ends(), inlet.take_number()),
+        ListenerSpec::Tcp(_) => format!("TCP:{}", ends()),
+        ListenerSpec::WebSocket(_) => format!("WS:{}-{}", ends(), inlet.take_number()),
+        ListenerSpec::Http(_) => format!("HTTP:{}-{}", ends(), inlet.take_number()),
+        ListenerSpec::Uds(_) => format!("UNIX:{}-{}", listener.name, inlet.take_number()),
+        ListenerSpec::JsonSocket(_) => format!("JSONSocket:{}-{}", listener.name, inlet.take_number()),
+    }
+}

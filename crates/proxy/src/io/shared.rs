@@ -1,0 +1,103 @@
+//! What workers share: the configuration, the names of sessions, and the ways to each other.
+
+use super::cluster::Registry;
+use super::commands::Command;
+use super::log::Sink;
+use super::resolve::Resolver;
+use super::ring::Ring;
+use super::slab::Key;
+use super::stats::WorkerStats;
+use crate::config::snapshot::Snapshot;
+use crate::rest::exchange::Desk;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use xxhash_rust::xxh3::xxh3_64;
+
+pub(super) struct Shared {
+    pub snapshot: ArcSwap<Snapshot>,
+    /// Of the snapshot: cheap to look at once per loop.
+    pub generation: AtomicU64,
+    pub registry: Registry,
+    pub names: SessionNames,
+    pub sequence: AtomicU64,
+    pub active: AtomicUsize,
+    /// Sessions that descriptors allow.
+    pub most_sessions: usize,
+    pub stats: Vec<Arc<WorkerStats>>,
+    pub rings: Vec<Arc<Ring<Command>>>,
+    pub desk: Option<Arc<dyn Desk>>,
+    pub sink: Sink,
+    pub resolver: Resolver,
+    /// Keys the flow tables.
+    pub seed: u64,
+}
+
+/// Which worker has the session of a name. Names are kept as hashes: a session knows its own name.
+#[derive(Default)]
+pub(super) struct SessionNames([Mutex<BTreeMap<u64, Whereabouts>>; 16]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Whereabouts {
+    pub worker: usize,
+    pub key: Key,
+}
+
+impl SessionNames {
+    /// Claims a name for a session, with `_1`, `_2`, ... added if it is taken.
+    pub(super) fn claim(&self, wanted: String, place: Whereabouts) -> String {
+        if self.take(&wanted, place) {
+            return wanted;
+        }
+        let mut numbered = (1..u32::MAX).map(|n| format!("{wanted}_{n}"));
+        numbered.find(|name| self.take(name, place)).unwrap_or(wanted)
+    }
+
+    pub(super) fn release(&self, name: &str) {
+        let hash = xxh3_64(name.as_bytes());
+        self.part(hash).lock().remove(&hash);
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Whereabouts> {
+        let hash = xxh3_64(name.as_bytes());
+        self.part(hash).lock().get(&hash).copied()
+    }
+
+    fn take(&self, name: &str, place: Whereabouts) -> bool {
+        let hash = xxh3_64(name.as_bytes());
+        let mut part = self.part(hash).lock();
+        let free = !part.contains_key(&hash);
+        if free {
+            part.insert(hash, place);
+        }
+        free
+    }
+
+    fn part(&self, hash: u64) -> &Mutex<BTreeMap<u64, Whereabouts>> {
+        &self.0[(hash >> 60) as usize]
+    }
+}
+
+impl Shared {
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_name_gets_a_number() {
+        let names = SessionNames::default();
+        let place = Whereabouts { worker: 0, key: Key { slot: 0, generation: 0 } };
+        let claim = || names.claim("UNIX:l-0".into(), place);
+        assert_eq!([claim(), claim(), claim()], ["UNIX:l-0", "UNIX:l-0_1", "UNIX:l-0_2"]);
+        names.release("UNIX:l-0_1");
+        assert_eq!((names.find("UNIX:l-0_1"), names.find("UNIX:l-0")), (None, Some(place)));
+        assert_eq!(claim(), "UNIX:l-0_1");
+    }
+}

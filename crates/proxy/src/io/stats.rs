@@ -1,0 +1,129 @@
+//! Counters. Each worker writes its own; readers add them up.
+
+use crate::config::engine::{Histogram, Traffic};
+use crate::config::types::Name;
+use crate::proto::session::Finish;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A number that one thread writes and others read.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds without a locked instruction: there is one writer.
+    pub(super) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub(super) fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Why packets are dropped; the order is that of [`DROPS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drop {
+    KernelQueue,
+    SetupQueue,
+    Send,
+    Rate,
+    Cap,
+    NoRoute,
+}
+
+pub(super) const DROPS: [&str; 6] = ["kernel_queue", "setup_queue", "send", "rate", "cap", "no_route"];
+
+/// Upper bounds of time histograms, in milliseconds.
+const BOUNDS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 500, 2000, 10_000];
+
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    buckets: [Counter; BOUNDS.len() + 1],
+    sum_ms: Counter,
+}
+
+impl Times {
+    pub(super) fn observe(&self, ms: u64) {
+        let at = BOUNDS.iter().position(|bound| ms <= *bound).unwrap_or(BOUNDS.len());
+        self.buckets[at].add(1);
+        self.sum_ms.add(ms);
+    }
+
+    /// Adds what was observed to a histogram.
+    pub(super) fn add_to(&self, total: &mut Histogram) {
+        if total.buckets.is_empty() {
+            total.buckets = BOUNDS.iter().map(|bound| (*bound as f64 / 1000.0, 0)).collect();
+        }
+        for (sum, bucket) in total.buckets.iter_mut().zip(&self.buckets) {
+            sum.1 += bucket.get();
+        }
+        total.over += self.buckets[BOUNDS.len()].get();
+        total.sum += self.sum_ms.get() as f64 / 1000.0;
+    }
+}
+
+/// What one worker counts.
+#[derive(Debug, Default)]
+pub(super) struct WorkerStats {
+    pub packets_in: Counter,
+    pub bytes_in: Counter,
+    pub packets_out: Counter,
+    pub bytes_out: Counter,
+    pub drops: [Counter; 6],
+    pub retries: Counter,
+    pub segments_in: Counter,
+    pub segments_out: Counter,
+    pub opened: Counter,
+    pub ended: [Counter; Finish::ALL.len()],
+    pub active: Counter,
+    pub connect: Times,
+    pub setup: Times,
+    /// Processor time used, and wall time, since the start.
+    pub busy_ns: Counter,
+    pub wall_ms: Counter,
+    pub restarts: Counter,
+    /// By name: sessions of listeners (with protocol), stages of clusters, matches of rules. Set-up only.
+    pub by_name: Mutex<ByName>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ByName {
+    pub listeners: BTreeMap<(Name, &'static str), u64>,
+    pub clusters: BTreeMap<(Name, &'static str), u64>,
+    pub rules: BTreeMap<Name, u64>,
+}
+
+impl WorkerStats {
+    pub(super) fn drop_packets(&self, why: Drop, n: u64) {
+        self.drops[why as usize].add(n);
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        Traffic {
+            packets_in: self.packets_in.get(),
+            packets_out: self.packets_out.get(),
+            bytes_in: self.bytes_in.get(),
+            bytes_out: self.bytes_out.get(),
+        }
+    }
+}
+
+/// What a Metric cluster has counted, all workers together.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    pub packets: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+impl Meter {
+    pub(super) fn count(&self, bytes: usize) {
+        self.packets.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}

@@ -1,0 +1,498 @@
+//! Byte streams: reading, writing, holding back, and the end of either half.
+
+use super::link::{Codec, HIGH_WATER, Link, Written};
+use super::session::Session;
+use super::slab::Key;
+use super::sys::{self, READ, Ready, WRITE};
+use super::worker::{SCRATCH, Token, Worker};
+use crate::config::types::ClusterSpec;
+use crate::proto::Message;
+use crate::proto::http1::{HeadLimits, parse_head};
+use crate::proto::session::{Failure, Finish};
+use crate::proto::ws::{Event, Opcode, code, handshake};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Reads of one stream per event, so that others get their turn.
+const READS: usize = 4;
+/// How long a session lives without traffic after its client has ended its half and that cannot be passed on.
+const AFTER_END_MS: u64 = 5000;
+
+impl Worker {
+    /// A socket of a session is ready.
+    pub(super) fn handle_link(&mut self, key: Key, at: usize, ready: Ready) {
+        let Some(hot) = self.hot.get(key.slot as usize).filter(|hot| hot.generation == key.generation) else { return };
+        if hot.upstream >= 0 && at == 1 {
+            return self.receive_answers(key, at);
+        }
+        let Some(session) = self.sessions.get(key) else { return };
+        let link = if at == 0 { Some(&session.source) } else { session.stages.get(at - 1).map(|stage| &stage.link) };
+        match link {
+            Some(Link::Stream(_)) => self.visit(key, |worker, session| worker.handle_stream(session, at, ready)),
+            Some(Link::Datagram(_)) if at == 0 => self.visit(key, Self::read_packets),
+            Some(Link::Datagram(_)) => self.receive_answers(key, at),
+            _ => {}
+        }
+    }
+
+    fn handle_stream(&mut self, session: &mut Session, at: usize, ready: Ready) {
+        if session.splice.is_some() {
+            return self.pump(session);
+        }
+        let Link::Stream(stream) = session.link(at) else { return };
+        if stream.connecting {
+            return self.handle_connecting(session, at, ready);
+        }
+        if ready.writable {
+            match stream.flush() {
+                Written::Broken => return self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPIPE)),
+                Written::Done => self.resume_all(session),
+                Written::Queued | Written::Dropped => {}
+            }
+        }
+        if ready.readable && !session.life.is_over() {
+            self.read_stream(session, at);
+        }
+        if !session.life.is_over() {
+            self.watch_stream(session, at);
+            self.end_if_done(session);
+        }
+    }
+
+    /// A connection attempt has an outcome.
+    fn handle_connecting(&mut self, session: &mut Session, at: usize, ready: Ready) {
+        let Link::Stream(stream) = session.link(at) else { return };
+        if !ready.writable && !ready.failed {
+            return;
+        }
+        if let Some(error) = sys::connect_error(stream.raw()) {
+            let failure = Failure::connect(format!("connect {}", sys::error_name(&error)));
+            return self.stage_failed(session, at - 1, &failure);
+        }
+        stream.connecting = false;
+        stream.flush();
+        let upgrading = super::connect::is_upgrading(stream);
+        if !upgrading {
+            self.transport_stands(session, at);
+        }
+        self.watch_stream(session, at);
+    }
+
+    /// The transport of a stage stands; a JSONSocket goes on from here.
+    fn transport_stands(&mut self, session: &mut Session, at: usize) {
+        if session.stages[at - 1].handshake.is_some() {
+            self.send_handshake(session, at - 1);
+        } else {
+            self.stage_stands(session, at - 1);
+        }
+    }
+
+    fn read_stream(&mut self, session: &mut Session, at: usize) {
+        for _ in 0..READS {
+            let Link::Stream(stream) = session.link(at) else { return };
+            if stream.ended || stream.interest & READ == 0 {
+                return;
+            }
+            let fd = stream.raw();
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let result = sys::receive(fd, &mut scratch);
+            let full = matches!(result, Ok(n) if n == SCRATCH);
+            match result {
+                Ok(0) => self.stream_ended(session, at),
+                Ok(n) => self.handle_bytes(session, at, &mut scratch[..n]),
+                Err(error) if sys::would_block(&error) => {}
+                Err(error) if at == 0 => {
+                    tracing::trace!(%error, "a client is gone");
+                    self.source_lost(session);
+                }
+                Err(error) => self.stage_lost(session, at, &error, "read"),
+            }
+            self.scratch = scratch;
+            if !full || session.life.is_over() {
+                return;
+            }
+        }
+    }
+
+    /// Bytes of a stream, as its codec reads them.
+    pub(super) fn handle_bytes(&mut self, session: &mut Session, at: usize, bytes: &mut [u8]) {
+        let Link::Stream(stream) = session.link(at) else { return };
+        match &mut stream.codec {
+            Codec::Bytes => self.handle_message(session, at, Message::binary(bytes)),
+            Codec::Pass(walker) => {
+                let frames = walker.handle_bytes(bytes);
+                if frames.is_none() {
+                    return self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPROTO));
+                }
+                self.handle_message(session, at, Message::binary(bytes));
+            }
+            Codec::Framed(framer) => {
+                let mut framer = std::mem::replace(framer, crate::proto::framer::Framer::empty());
+                let done =
+                    framer.handle_bytes(bytes, |message| self.handle_message(session, at, Message::binary(message)));
+                if let Link::Stream(stream) = session.link(at) {
+                    stream.codec = Codec::Framed(framer);
+                }
+                if done.is_err() {
+                    self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EMSGSIZE));
+                }
+            }
+            Codec::Ws(state) if state.nonce.is_some() => self.handle_upgrade(session, at, bytes),
+            Codec::Ws(_) => self.handle_frames(session, at, bytes),
+            Codec::Http(_) => self.handle_body(session, bytes),
+        }
+    }
+
+    pub(super) fn handle_message(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
+        if at == 0 { self.handle_source(session, message) } else { self.handle_stage(session, at, message) }
+    }
+
+    /// The answer to our own upgrade request.
+    fn handle_upgrade(&mut self, session: &mut Session, at: usize, bytes: &[u8]) {
+        let limits = &self.snapshot.admin.limits;
+        let limits = HeadLimits { bytes: limits.http_head, headers: limits.http_headers };
+        let Link::Stream(stream) = session.link(at) else { return };
+        let Codec::Ws(state) = &mut stream.codec else { return };
+        state.head.extend_from_slice(bytes);
+        let outcome = match parse_head(&state.head, limits) {
+            Ok(None) => return,
+            Ok(Some((head, used))) => {
+                handshake::confirm(&head, state.nonce.unwrap_or_default()).map(|subprotocol| (subprotocol, used))
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match outcome {
+            Ok((subprotocol, used)) => {
+                state.nonce = None;
+                state.subprotocol = subprotocol;
+                let mut rest = std::mem::take(&mut state.head).split_off(used);
+                self.transport_stands(session, at);
+                if !rest.is_empty() {
+                    self.handle_frames(session, at, &mut rest);
+                }
+            }
+            Err(why) => self.stage_failed(session, at - 1, &Failure::connect(why)),
+        }
+    }
+
+    fn handle_frames(&mut self, session: &mut Session, at: usize, bytes: &mut [u8]) {
+        let Link::Stream(stream) = session.link(at) else { return };
+        let Codec::Ws(state) = &mut stream.codec else { return };
+        if state.close_received {
+            return;
+        }
+        let mut reader = state.reader.lend();
+        let mut closed = None;
+        let done = reader.handle_bytes(bytes, |event| match event {
+            Event::Message { data, text } if closed.is_none() => {
+                self.handle_message(session, at, Message { data, text });
+            }
+            Event::Ping(data) => self.control(session, at, Opcode::Pong, data),
+            Event::Close { code, reason } if closed.is_none() => closed = Some((code, reason.to_owned())),
+            Event::Message { .. } | Event::Close { .. } | Event::Pong => {}
+        });
+        if let Link::Stream(stream) = session.link(at)
+            && let Codec::Ws(state) = &mut stream.codec
+        {
+            state.reader = reader;
+        }
+        match (done, closed) {
+            (Err(violation), _) => self.close_ws(session, at, violation.code, violation.what),
+            (Ok(()), Some((code, reason))) => self.close_ws(session, at, code, &reason),
+            (Ok(()), None) => {}
+        }
+    }
+
+    fn control(&mut self, session: &mut Session, at: usize, opcode: Opcode, data: &[u8]) {
+        if let Link::Stream(stream) = session.link(at) {
+            stream.send_control(opcode, data);
+            self.watch_stream(session, at);
+        }
+    }
+
+    /// Echoes a close, passes its code on to the other end, and ends the session.
+    fn close_ws(&mut self, session: &mut Session, at: usize, code: u16, reason: &str) {
+        for place in 0..=session.stages.len() {
+            if let Link::Stream(stream) = session.link(place) {
+                if let Codec::Ws(state) = &mut stream.codec {
+                    state.close_received |= place == at;
+                }
+                stream.send_close(if place == at || code != code::NO_STATUS { code } else { code::NORMAL }, reason);
+            }
+        }
+        if at == 0 {
+            session.life.handle_end(Finish::Normal, None, self.now);
+        } else {
+            self.stage_lost(session, at, &io::Error::from_raw_os_error(libc::ECONNRESET), "close");
+        }
+    }
+
+    /// The other side of a stream sends nothing more.
+    fn stream_ended(&mut self, session: &mut Session, at: usize) {
+        let Link::Stream(stream) = session.link(at) else { return };
+        stream.ended = true;
+        let messages = matches!(stream.codec, Codec::Ws(_) | Codec::Http(_));
+        if at == 0 && messages {
+            return self.source_lost(session);
+        }
+        if at > 0 && (messages || session.reconnects() || !session.life.is_open()) {
+            return self.stage_lost(session, at, &io::Error::from_raw_os_error(libc::ECONNRESET), "read");
+        }
+        self.input_ended(session, at);
+    }
+
+    /// Passes the end of a half on, as far as the next socket can say it.
+    pub(super) fn input_ended(&mut self, session: &mut Session, at: usize) {
+        if !session.life.is_open() {
+            return;
+        }
+        if Self::swallows(session, at) {
+            return session.life.handle_end(Finish::Normal, None, self.now);
+        }
+        let next = session.socket_after(at);
+        match session.link(next) {
+            Link::Stream(stream) => match &stream.codec {
+                Codec::Http(_) => {
+                    stream.end_answer();
+                    session.life.handle_end(Finish::Normal, None, self.now);
+                }
+                Codec::Ws(_) => {
+                    stream.send_close(code::NORMAL, "");
+                    self.limit_idle(session, AFTER_END_MS);
+                }
+                Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) => {
+                    stream.ending = true;
+                    stream.flush();
+                    self.watch_stream(session, next);
+                }
+            },
+            Link::UdpPeer | Link::UnixPeer(_) | Link::Datagram(_) | Link::Sync(_) | Link::None | Link::Virtual => {
+                let http = matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Http(_)));
+                if !(http && at == 0) {
+                    self.limit_idle(session, AFTER_END_MS);
+                }
+            }
+        }
+    }
+
+    /// Whether nothing that enters after `at` ever comes out again.
+    fn swallows(session: &Session, at: usize) -> bool {
+        let mut next = session.after(at);
+        while next != 0 && session.is_virtual(next) {
+            let spec = session.stages[next - 1].cluster.as_ref().map(|cluster| &cluster.spec);
+            if matches!(spec, Some(ClusterSpec::Discard | ClusterSpec::Stdio)) {
+                return true;
+            }
+            next = session.after(next);
+        }
+        false
+    }
+
+    /// Ends a session of streams when every half has ended.
+    fn end_if_done(&mut self, session: &mut Session) {
+        let mut streams = 0;
+        for at in 0..=session.stages.len() {
+            match session.link(at) {
+                Link::Stream(stream)
+                    if stream.ended && stream.waiting() == 0 && (stream.end_sent || at > 0 && stream.ending) =>
+                {
+                    streams += 1;
+                }
+                Link::Virtual => {}
+                Link::None
+                | Link::UdpPeer
+                | Link::UnixPeer(_)
+                | Link::Datagram(_)
+                | Link::Stream(_)
+                | Link::Sync(_) => return,
+            }
+        }
+        if streams > 0 {
+            session.life.handle_end(Finish::Normal, None, self.now);
+        }
+    }
+
+    /// Stops reading what flows into a crowded stream.
+    pub(super) fn pause_feeders(&mut self, session: &mut Session, crowded: usize) {
+        for at in 0..=session.stages.len() {
+            if session.socket_after(at) == crowded
+                && let Link::Stream(_) = session.link(at)
+            {
+                self.set_interest(session, at, |interest| interest & !READ);
+            }
+        }
+    }
+
+    /// Reads again what may be read.
+    pub(super) fn resume_all(&mut self, session: &mut Session) {
+        if session.splice.is_some() {
+            return self.pump(session);
+        }
+        for at in 0..=session.stages.len() {
+            let next = session.socket_after(at);
+            let crowded = matches!(session.link(next), Link::Stream(stream) if stream.waiting() > HIGH_WATER);
+            if !crowded && matches!(session.link(at), Link::Stream(stream) if !stream.ended && !stream.connecting) {
+                self.set_interest(session, at, |interest| interest | READ);
+            }
+        }
+    }
+
+    /// Watches a stream for what it waits for.
+    pub(super) fn watch_stream(&mut self, session: &mut Session, at: usize) {
+        let held = session.held.as_ref().is_some_and(|held| held.is_full());
+        let open = session.life.is_open();
+        let Link::Stream(stream) = session.link(at) else { return };
+        let write = if stream.waiting() > 0 || stream.connecting { WRITE } else { 0 };
+        let ended = stream.ended;
+        let upgrading = super::connect::is_upgrading(stream);
+        let begun = stream.interest != WRITE;
+        self.set_interest(session, at, |interest| {
+            let read = if ended {
+                0
+            } else if !begun || upgrading || (!open && !held) {
+                READ
+            } else if !open {
+                0
+            } else {
+                interest & READ
+            };
+            read | write
+        });
+    }
+
+    fn set_interest(&mut self, session: &mut Session, at: usize, change: impl FnOnce(u32) -> u32) {
+        let token = Token::Link(session.key, at).pack();
+        let epoll = &self.epoll;
+        let Link::Stream(stream) = session.link(at) else { return };
+        let wanted = change(stream.interest);
+        if wanted != stream.interest {
+            stream.interest = wanted;
+            // A descriptor that cannot be watched is reported as failed by the next read or write.
+            epoll.change(stream.raw(), token, wanted).ok();
+        }
+    }
+
+    /// Moves bytes both ways inside the kernel.
+    fn pump(&mut self, session: &mut Session) {
+        let Some(mut splice) = session.splice.take() else { return };
+        let (Link::Stream(source), Link::Stream(stage)) = (&session.source, &session.stages[0].link) else { return };
+        let ends = [source.raw(), stage.raw()];
+        let mut moved = [(0u64, 0u64); 2];
+        let mut lost = None;
+        let mut wants = [0, 0];
+        for way in 0..2 {
+            match move_bytes(&mut splice, way, ends, &mut moved[way]) {
+                Ok(state) => {
+                    wants[way] |= if state.reads { READ } else { 0 };
+                    wants[1 - way] |= if state.writes { WRITE } else { 0 };
+                }
+                Err((at, error)) => lost = Some((at, error)),
+            }
+        }
+        let done = splice.end_sent == [true, true];
+        if splice.reconnects && splice.ended[1] && splice.pipes[1].held() == 0 {
+            lost = Some((1, io::Error::from_raw_os_error(libc::ECONNRESET)));
+        }
+        session.splice = Some(splice);
+        self.count_moved(session.key.slot, moved);
+        for (at, wanted) in wants.into_iter().enumerate() {
+            self.set_interest(session, at, |_| wanted);
+        }
+        match lost {
+            Some((0, _)) => self.source_lost(session),
+            Some((at, error)) => self.stage_lost(session, at, &error, "read"),
+            None if done => session.life.handle_end(Finish::Normal, None, self.now),
+            None => {}
+        }
+    }
+
+    fn count_moved(&mut self, slot: u32, [(packets_in, bytes_in), (packets_out, bytes_out)]: [(u64, u64); 2]) {
+        let hot = &mut self.hot[slot as usize];
+        hot.seen = self.now.ms;
+        hot.packets_in += packets_in;
+        hot.bytes_in += bytes_in;
+        hot.packets_out += packets_out;
+        hot.bytes_out += bytes_out;
+        self.stats.packets_in.add(packets_in);
+        self.stats.bytes_in.add(bytes_in);
+        self.stats.packets_out.add(packets_out);
+        self.stats.bytes_out.add(bytes_out);
+    }
+
+    /// Packets of a sequenced-packet client.
+    fn read_packets(&mut self, session: &mut Session) {
+        for _ in 0..super::sys::BATCH {
+            let Link::Datagram(fd) = &session.source else { return };
+            let fd = fd.as_raw_fd();
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let result = sys::receive(fd, &mut scratch);
+            match &result {
+                // An empty packet and the end of a connection look alike here; the end also hangs up.
+                Ok(0) => self.source_lost(session),
+                Ok(n) => self.handle_source(session, Message::binary(&scratch[..*n])),
+                Err(error) if sys::would_block(error) => {}
+                Err(_) => self.source_lost(session),
+            }
+            self.scratch = scratch;
+            if result.is_err() || session.life.is_over() {
+                return;
+            }
+        }
+    }
+}
+
+/// What one direction waits for.
+struct Waits {
+    reads: bool,
+    writes: bool,
+}
+
+/// Rounds of one direction per event.
+const ROUNDS: usize = 16;
+
+/// Moves bytes in one direction until one side blocks.
+fn move_bytes(
+    splice: &mut super::link::Splice,
+    way: usize,
+    ends: [i32; 2],
+    moved: &mut (u64, u64),
+) -> Result<Waits, (usize, io::Error)> {
+    let (from, to) = (ends[way], ends[1 - way]);
+    let mut writes = false;
+    for _ in 0..ROUNDS {
+        let mut blocked = splice.ended[way];
+        if !splice.ended[way] && splice.pipes[way].held() == 0 {
+            match splice.pipes[way].fill(from) {
+                Ok(0) => {
+                    splice.ended[way] = true;
+                    blocked = true;
+                }
+                Ok(n) => {
+                    moved.0 += 1;
+                    moved.1 += n as u64;
+                }
+                Err(error) if sys::would_block(&error) => blocked = true,
+                Err(error) => return Err((way, error)),
+            }
+        }
+        while splice.pipes[way].held() > 0 {
+            match splice.pipes[way].drain(to) {
+                Ok(_) => {}
+                Err(error) if sys::would_block(&error) => {
+                    writes = true;
+                    break;
+                }
+                Err(error) => return Err((1 - way, error)),
+            }
+        }
+        if writes || blocked {
+            break;
+        }
+    }
+    let passed_on = way == 0 || !splice.reconnects;
+    if splice.ended[way] && splice.pipes[way].held() == 0 && passed_on && !splice.end_sent[way] {
+        splice.end_sent[way] = true;
+        sys::end_writing(to);
+    }
+    Ok(Waits { reads: !splice.ended[way] && splice.pipes[way].held() == 0, writes })
+}

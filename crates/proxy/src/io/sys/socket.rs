@@ -1,0 +1,236 @@
+//! Internet sockets: made, bound, connected and set up without blocking.
+
+use super::{SockAddr, check, check_len, get_option, set_option};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Socket buffers asked for; the kernel grants what `net.core.{r,w}mem_max` allows.
+const BUFFER: i32 = 4 << 20;
+
+/// Whether a socket's set-up may touch its buffers; benchmarks compare with the system's default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Buffers {
+    Large,
+    System,
+}
+
+fn new_socket(domain: i32, kind: i32) -> io::Result<OwnedFd> {
+    let flags = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointer is passed; a non-negative result is a fresh descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(check(libc::socket(domain, flags, 0))?) })
+}
+
+const fn domain(addr: &SocketAddr) -> i32 {
+    if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
+}
+
+fn bind(fd: RawFd, addr: SocketAddr) -> io::Result<()> {
+    let addr = SockAddr::from(addr);
+    // SAFETY: a live address of the length given.
+    check(unsafe { libc::bind(fd, addr.as_ptr(), addr.size()) }).map(drop)
+}
+
+/// A UDP socket that listens, one of several on its port if `shared`.
+pub fn udp_listener(addr: SocketAddr, shared: bool, buffers: Buffers) -> io::Result<OwnedFd> {
+    let socket = new_socket(domain(&addr), libc::SOCK_DGRAM)?;
+    let fd = socket.as_raw_fd();
+    if addr.is_ipv6() {
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+    }
+    if shared {
+        set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    if buffers == Buffers::Large {
+        large_buffers(fd);
+    }
+    coalesce(fd);
+    bind(fd, addr)?;
+    Ok(socket)
+}
+
+fn large_buffers(fd: RawFd) {
+    // A refusal leaves the default, which only costs drops at peaks, and these are counted.
+    set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER).ok();
+    set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER).ok();
+}
+
+/// Lets the kernel hand over datagrams of one flow joined; old kernels refuse, and hand them over singly.
+pub fn coalesce(fd: RawFd) {
+    set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).ok();
+}
+
+/// A UDP socket connected to `to`, from `from` if given.
+pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    let socket = new_socket(domain(&to), libc::SOCK_DGRAM)?;
+    if let Some(from) = from {
+        bind(socket.as_raw_fd(), from)?;
+    }
+    connect(socket.as_raw_fd(), to)?;
+    coalesce(socket.as_raw_fd());
+    Ok(socket)
+}
+
+/// Starts a TCP connection; whether it stands is told by writability and [`connect_error`].
+pub fn tcp_connecting(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    let socket = new_socket(domain(&to), libc::SOCK_STREAM)?;
+    let fd = socket.as_raw_fd();
+    no_delay(fd);
+    if let Some(from) = from {
+        set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        bind(fd, from)?;
+    }
+    match connect(fd, to) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+fn connect(fd: RawFd, to: SocketAddr) -> io::Result<()> {
+    let addr = SockAddr::from(to);
+    // SAFETY: a live address of the length given.
+    check(unsafe { libc::connect(fd, addr.as_ptr(), addr.size()) }).map(drop)
+}
+
+/// Small writes leave at once.
+pub fn no_delay(fd: RawFd) {
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).ok();
+}
+
+/// What a connection attempt came to.
+pub fn connect_error(fd: RawFd) -> Option<io::Error> {
+    match get_option(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
+        Ok(0) => None,
+        Ok(code) => Some(io::Error::from_raw_os_error(code)),
+        Err(error) => Some(error),
+    }
+}
+
+/// A TCP socket that listens, one of several on its port if `shared`.
+pub fn tcp_listener(addr: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
+    let socket = new_socket(domain(&addr), libc::SOCK_STREAM)?;
+    let fd = socket.as_raw_fd();
+    if addr.is_ipv6() {
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+    }
+    set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    if shared {
+        set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
+    bind(fd, addr)?;
+    listen(fd)?;
+    Ok(socket)
+}
+
+pub(super) fn listen(fd: RawFd) -> io::Result<()> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::listen(fd, 4096) }).map(drop)
+}
+
+/// Takes one connection off a listening TCP socket.
+pub fn accept_tcp(fd: RawFd) -> io::Result<(OwnedFd, SockAddr)> {
+    let mut from = SockAddr::EMPTY;
+    let mut len = SockAddr::ROOM;
+    // SAFETY: room for an address of the length given; a non-negative result is a fresh descriptor.
+    let socket = unsafe {
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        OwnedFd::from_raw_fd(check(libc::accept4(fd, from.as_mut_ptr(), &raw mut len, flags))?)
+    };
+    no_delay(socket.as_raw_fd());
+    Ok((socket, from))
+}
+
+/// The address a socket is bound to.
+pub fn local_address(fd: RawFd) -> io::Result<SocketAddr> {
+    let mut at = SockAddr::EMPTY;
+    let mut len = SockAddr::ROOM;
+    // SAFETY: room for an address of the length given.
+    check(unsafe { libc::getsockname(fd, at.as_mut_ptr(), &raw mut len) })?;
+    Ok(at.to_std())
+}
+
+/// The address a socket is connected to.
+pub fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
+    let mut at = SockAddr::EMPTY;
+    let mut len = SockAddr::ROOM;
+    // SAFETY: room for an address of the length given.
+    check(unsafe { libc::getpeername(fd, at.as_mut_ptr(), &raw mut len) })?;
+    Ok(at.to_std())
+}
+
+/// Reads what is there; 0 is the end of a stream.
+pub fn receive(fd: RawFd, into: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: live memory of the length given.
+    check_len(unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) })
+}
+
+/// Writes what fits, without a signal when the peer is gone.
+pub fn send(fd: RawFd, data: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: live memory of the length given.
+    check_len(unsafe { libc::send(fd, data.as_ptr().cast(), data.len(), flags) })
+}
+
+/// Writes two pieces as one message, or what fits of them into a stream.
+pub fn send_two(fd: RawFd, head: &[u8], body: &[u8]) -> io::Result<usize> {
+    let mut parts = [
+        libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
+        libc::iovec { iov_base: body.as_ptr().cast_mut().cast(), iov_len: body.len() },
+    ];
+    // SAFETY: all-zero is a valid msghdr; the parts and the memory behind them outlive the call, which only reads.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = parts.as_mut_ptr();
+        message.msg_iovlen = 2;
+        check_len(libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL))
+    }
+}
+
+/// Sends one datagram to `to`.
+pub fn send_to(fd: RawFd, data: &[u8], to: &SockAddr) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: live memory and a live address of the lengths given.
+    check_len(unsafe { libc::sendto(fd, data.as_ptr().cast(), data.len(), flags, to.as_ptr(), to.size()) })
+}
+
+/// Says that nothing more will be written.
+pub fn end_writing(fd: RawFd) {
+    // SAFETY: no pointer is passed; an error means that the peer is gone already.
+    unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+}
+
+/// Marks outgoing packets with a differentiated-services code point.
+pub fn set_dscp(fd: RawFd, dscp: u8) {
+    let field = i32::from(dscp) << 2;
+    set_option(fd, libc::IPPROTO_IP, libc::IP_TOS, field).ok();
+    set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, field).ok();
+}
+
+/// Whether the error only says "not now".
+pub fn would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// The kernel's name of an error, as programs print it: `ECONNREFUSED`.
+pub fn error_name(error: &io::Error) -> String {
+    let name = match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => "ECONNREFUSED",
+        Some(libc::ECONNRESET) => "ECONNRESET",
+        Some(libc::EADDRINUSE) => "EADDRINUSE",
+        Some(libc::EADDRNOTAVAIL) => "EADDRNOTAVAIL",
+        Some(libc::EACCES) => "EACCES",
+        Some(libc::EPIPE) => "EPIPE",
+        Some(libc::EHOSTUNREACH) => "EHOSTUNREACH",
+        Some(libc::ENETUNREACH) => "ENETUNREACH",
+        Some(libc::ETIMEDOUT) => "ETIMEDOUT",
+        Some(libc::ENOENT) => "ENOENT",
+        Some(libc::ENOTDIR) => "ENOTDIR",
+        Some(libc::EMFILE) => "EMFILE",
+        Some(libc::EAFNOSUPPORT) => "EAFNOSUPPORT",
+        Some(libc::EINVAL) => "EINVAL",
+        Some(code) => return format!("errno {code}"),
+        None => return error.to_string(),
+    };
+    name.to_owned()
+}

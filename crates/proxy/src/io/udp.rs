@@ -1,0 +1,237 @@
+//! The packet path: datagrams in by batches, grouped by flow, out by as few calls as possible.
+
+use super::flow::FlowKey;
+use super::link::Link;
+use super::session::Greeting;
+use super::slab::Key;
+use super::stats::Drop;
+use super::sys::{BATCH, Received, SockAddr, would_block};
+use super::worker::Worker;
+use crate::proto::Message;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Datagrams of one flow within a batch: a chain of buffers.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    slot: u32,
+    first: u32,
+    last: u32,
+}
+
+/// Ends a chain.
+const END: u32 = u32::MAX;
+
+impl Worker {
+    /// A listening UDP socket has datagrams.
+    pub(super) fn receive_udp(&mut self, port: u32, fd: RawFd) {
+        let Ok(count) = self.received.receive(fd, 0) else { return };
+        self.batch = self.batch.wrapping_add(1);
+        self.groups.clear();
+        let mut drops = 0;
+        for i in 0..count {
+            self.segments[i] = self.received.take(i, &mut drops).segment as u32;
+            self.assign(port, i);
+        }
+        if drops > 0 {
+            self.count_kernel_drops(port, drops);
+        }
+        for at in 0..self.groups.len() {
+            self.pass_group(self.groups[at]);
+        }
+    }
+
+    /// Finds or makes the session of buffer `i` and adds it to the flow's group.
+    fn assign(&mut self, port: u32, i: usize) {
+        let from = *self.received.from(i);
+        let (address, peer_port) = from.key();
+        let key = FlowKey { address, listener: port, port: peer_port };
+        let found = self.flows.get(&key, |slot| self.hot[slot as usize].key);
+        let Some(slot) = found.or_else(|| self.open_udp(key, &from)) else { return };
+        self.next_in_group[i] = END;
+        let hot = &mut self.hot[slot as usize];
+        if hot.batch == self.batch {
+            let group = &mut self.groups[hot.group as usize];
+            self.next_in_group[group.last as usize] = i as u32;
+            group.last = i as u32;
+        } else {
+            hot.batch = self.batch;
+            hot.group = self.groups.len() as u32;
+            self.groups.push(Group { slot, first: i as u32, last: i as u32 });
+        }
+    }
+
+    fn pass_group(&mut self, group: Group) {
+        let hot = &self.hot[group.slot as usize];
+        if hot.upstream < 0 {
+            return self.pass_slowly(group);
+        }
+        let (upstream, join) = (hot.upstream, !hot.singly);
+        let (mut bytes, mut at) = (0, group.first);
+        while at != END {
+            let data = self.received.data(at as usize);
+            bytes += data.len() as u64;
+            // SAFETY: the buffers of `received` are not touched before the flush below.
+            unsafe { self.forth.push(data, self.segments[at as usize] as usize, None, join, 0) };
+            at = self.next_in_group[at as usize];
+        }
+        let sent = self.forth.flush(upstream);
+        let hot = &mut self.hot[group.slot as usize];
+        let packets = sent.datagrams + sent.dropped;
+        hot.seen = self.now.ms;
+        hot.packets_in += packets;
+        hot.bytes_in += bytes;
+        hot.singly |= sent.unsegmented;
+        self.stats.packets_in.add(packets);
+        self.stats.bytes_in.add(bytes);
+        self.stats.segments_out.add(sent.segmented);
+        if sent.dropped > 0 {
+            self.count_drop(Drop::Send, sent.dropped);
+        }
+        if let Some(code) = sent.broken {
+            let key = Key { slot: group.slot, generation: self.hot[group.slot as usize].generation };
+            self.lose_stage(key, 1, &std::io::Error::from_raw_os_error(code), "sendmsg");
+        }
+    }
+
+    /// Message by message through the session's stages.
+    fn pass_slowly(&mut self, group: Group) {
+        let generation = self.hot[group.slot as usize].generation;
+        let key = Key { slot: group.slot, generation };
+        let mut at = group.first;
+        while at != END {
+            let data = self.received.data(at as usize);
+            let received = Received { data, segment: self.segments[at as usize] as usize };
+            // Copies let the session be worked on; this is not the fast path.
+            let datagrams: Vec<Vec<u8>> = received.split().map(<[u8]>::to_vec).collect();
+            for datagram in datagrams {
+                self.visit(key, |worker, session| worker.handle_source(session, Message::binary(&datagram)));
+            }
+            at = self.next_in_group[at as usize];
+        }
+    }
+
+    fn count_kernel_drops(&mut self, port: u32, drops: u32) {
+        if let Some(open) = self.ports.get_mut(&port) {
+            let more = drops.wrapping_sub(open.drops);
+            open.drops = drops;
+            self.stats.drop_packets(Drop::KernelQueue, u64::from(more));
+        }
+    }
+
+    /// The socket of a UDP stage has datagrams, or an error.
+    pub(super) fn receive_answers(&mut self, key: Key, at: usize) {
+        let hot = &self.hot[key.slot as usize];
+        if hot.generation != key.generation {
+            return;
+        }
+        if hot.upstream < 0 {
+            return self.receive_slowly(key, at);
+        }
+        let (upstream, listener) = (hot.upstream, hot.key.listener);
+        let Some(port) = self.ports.get(&listener) else { return };
+        if self.back.fd != port.fd || self.back.used > BATCH / 2 || !self.back.gather.has_room() {
+            let fd = port.fd;
+            self.flush_back();
+            self.back.fd = fd;
+        }
+        let start = self.back.used;
+        let count = match self.answered.receive(upstream, start) {
+            Ok(count) => count,
+            Err(error) if would_block(&error) => return,
+            Err(error) => return self.lose_stage(key, at, &error, "recvmsg"),
+        };
+        self.back.used += count;
+        let hot = &mut self.hot[key.slot as usize];
+        let (mut packets, mut bytes, mut drops) = (0, 0, 0);
+        for i in start..start + count {
+            let received = self.answered.take(i, &mut drops);
+            packets += received.datagrams() as u64;
+            bytes += received.data.len() as u64;
+            // SAFETY: buffers of `answered` below `back.used` are not received into before `flush_back`.
+            unsafe { self.back.gather.push(received.data, received.segment, Some(&hot.peer), !hot.singly, key.slot) };
+        }
+        hot.seen = self.now.ms;
+        hot.packets_out += packets;
+        hot.bytes_out += bytes;
+        self.stats.packets_out.add(packets);
+        self.stats.bytes_out.add(bytes);
+    }
+
+    /// Sends the answers that were gathered.
+    pub(super) fn flush_back(&mut self) {
+        self.back.used = 0;
+        if self.back.gather.is_empty() {
+            return;
+        }
+        let sent = self.back.gather.flush(self.back.fd);
+        self.stats.segments_out.add(sent.segmented);
+        if sent.dropped > 0 {
+            self.count_drop(Drop::Send, sent.dropped);
+        }
+    }
+
+    /// A datagram socket of a stage that is not on the fast path.
+    fn receive_slowly(&mut self, key: Key, at: usize) {
+        for _ in 0..BATCH {
+            let Some(session) = self.sessions.get(key) else { return };
+            let Some(Link::Datagram(fd)) = session.stages.get(at.wrapping_sub(1)).map(|stage| &stage.link) else {
+                return;
+            };
+            let fd = fd.as_raw_fd();
+            let mut drops = 0;
+            self.flush_back();
+            match self.answered.receive(fd, 0) {
+                Ok(count) => {
+                    for i in 0..count {
+                        let received = self.answered.take(i, &mut drops);
+                        let messages: Vec<Vec<u8>> = received.split().map(<[u8]>::to_vec).collect();
+                        for message in messages {
+                            self.visit(key, |worker, session| {
+                                worker.handle_stage(session, at, Message::binary(&message));
+                            });
+                        }
+                    }
+                    if count < BATCH {
+                        return;
+                    }
+                }
+                Err(error) if would_block(&error) => return,
+                Err(error) => return self.lose_stage(key, at, &error, "recvmsg"),
+            }
+        }
+    }
+
+    /// Turns the fast path on or off, as the session allows.
+    pub(super) fn choose_path(&mut self, session: &super::session::Session) {
+        let fast = session.life.is_open()
+            && matches!(session.source, Link::UdpPeer)
+            && matches!(session.greeting, Greeting::None)
+            && session.stages.len() == 1
+            && session.stages[0].cluster.as_ref().is_some_and(|cluster| cluster.options.qos.is_none())
+            && session.inlet.listener.options.qos.is_none();
+        let upstream = match &session.stages.first().map(|stage| &stage.link) {
+            Some(Link::Datagram(fd)) if fast => fd.as_raw_fd(),
+            _ => -1,
+        };
+        self.hot[session.key.slot as usize].upstream = upstream;
+    }
+
+    /// Sends one datagram to a UDP client.
+    pub(super) fn answer_udp(&mut self, slot: u32, data: &[u8], fd: RawFd) {
+        let hot = &self.hot[slot as usize];
+        if super::sys::send_to(fd, data, &hot.peer).is_err() {
+            self.count_drop(Drop::Send, 1);
+        }
+    }
+
+    pub(super) fn add_flow(&mut self, key: &FlowKey, slot: u32, peer: &SockAddr) {
+        self.hot[slot as usize].key = *key;
+        self.hot[slot as usize].peer = *peer;
+        self.flows.insert(key, slot, |slot| self.hot[slot as usize].key);
+    }
+
+    pub(super) fn remove_flow(&mut self, slot: u32) {
+        let key = self.hot[slot as usize].key;
+        self.flows.remove(&key, |slot| self.hot[slot as usize].key);
+    }
+}

@@ -1,0 +1,335 @@
+//! HTTP/1.1 as far as a proxy needs it: heads, bodies by length or in chunks.
+
+/// Bounds of a message head.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadLimits {
+    pub bytes: usize,
+    pub headers: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self { bytes: 16 * 1024, headers: 100 }
+    }
+}
+
+/// The head of a request or an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Three words: method, target, version; or version, status, reason.
+    pub start: [String; 3],
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeadError {
+    #[error("the head is longer than {0} bytes")]
+    TooLong(usize),
+    #[error("the head has more than {0} headers")]
+    TooMany(usize),
+    #[error("the head is malformed: {0}")]
+    Malformed(&'static str),
+}
+
+impl Head {
+    /// A header's value; several of one name are joined by commas.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let mut values = self.headers.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let first = values.next()?.to_owned();
+        Some(values.fold(first, |all, value| all + ", " + value))
+    }
+
+    /// Whether a comma-separated header has this word, in whatever case.
+    pub fn lists(&self, name: &str, word: &str) -> bool {
+        self.header(name).is_some_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
+    }
+
+    pub fn method(&self) -> &str {
+        &self.start[0]
+    }
+
+    pub fn target(&self) -> &str {
+        &self.start[1]
+    }
+
+    /// `1.1` of `HTTP/1.1`.
+    pub fn version(&self) -> &str {
+        self.start[2].strip_prefix("HTTP/").unwrap_or_default()
+    }
+
+    pub fn status(&self) -> u16 {
+        self.start[1].parse().unwrap_or(0)
+    }
+
+    /// Whether the connection stays open after this message.
+    pub fn keeps_alive(&self) -> bool {
+        let version = if self.start[0].starts_with("HTTP/") { &self.start[0] } else { &self.start[2] };
+        if version == "HTTP/1.0" { self.lists("connection", "keep-alive") } else { !self.lists("connection", "close") }
+    }
+}
+
+/// Reads a head; `None` while it is not complete. The number is how many bytes it took.
+pub fn parse_head(bytes: &[u8], limits: HeadLimits) -> Result<Option<(Head, usize)>, HeadError> {
+    let Some(end) = find_end(bytes.get(..limits.bytes.min(bytes.len())).unwrap_or_default()) else {
+        return if bytes.len() >= limits.bytes { Err(HeadError::TooLong(limits.bytes)) } else { Ok(None) };
+    };
+    let text = bytes.get(..end).and_then(|head| std::str::from_utf8(head).ok());
+    let text = text.ok_or(HeadError::Malformed("it is not UTF-8"))?;
+    let mut lines = text.split("\r\n").flat_map(|line| line.split('\n')).skip_while(|line| line.is_empty());
+    let start = start_line(lines.next().unwrap_or_default())?;
+    let mut headers = Vec::new();
+    for line in lines.filter(|line| !line.is_empty()) {
+        if headers.len() == limits.headers {
+            return Err(HeadError::TooMany(limits.headers));
+        }
+        headers.push(header_line(line)?);
+    }
+    Ok(Some((Head { start, headers }, end)))
+}
+
+fn find_end(bytes: &[u8]) -> Option<usize> {
+    let crlf = bytes.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4);
+    let lf = bytes.windows(2).position(|w| w == b"\n\n").map(|at| at + 2);
+    match (crlf, lf) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+fn start_line(line: &str) -> Result<[String; 3], HeadError> {
+    let mut words = line.splitn(3, ' ');
+    let mut word = || words.next().unwrap_or_default().to_owned();
+    let start = [word(), word(), word()];
+    let answer = start[0].starts_with("HTTP/1.");
+    let request = start[2].starts_with("HTTP/1.") && !start[2].contains(' ');
+    if start[0].is_empty() || start[1].is_empty() || !(answer || request) {
+        return Err(HeadError::Malformed("the first line is not of HTTP/1"));
+    }
+    Ok(start)
+}
+
+fn header_line(line: &str) -> Result<(String, String), HeadError> {
+    let (name, value) = line.split_once(':').ok_or(HeadError::Malformed("a header has no colon"))?;
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err(HeadError::Malformed("a header's name has forbidden characters"));
+    }
+    let value = value.trim_matches([' ', '\t']);
+    if !is_header_value(value) {
+        return Err(HeadError::Malformed("a header's value has forbidden characters"));
+    }
+    Ok((name.to_ascii_lowercase(), value.to_owned()))
+}
+
+/// Characters of methods and header names.
+pub fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Whether a header may carry this text: no line breaks, no NUL.
+pub fn is_header_value(value: &str) -> bool {
+    !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// Reads the body that follows a head.
+#[derive(Debug)]
+pub enum Body {
+    /// So many bytes are missing.
+    Length(u64),
+    Chunked(Chunks),
+}
+
+/// Where in a chunked body the reader is.
+#[derive(Debug, Default)]
+pub struct Chunks {
+    /// Bytes of the current chunk that are missing.
+    left: u64,
+    /// A line that is not complete.
+    line: Vec<u8>,
+    place: Place,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Size,
+    Data,
+    AfterData,
+    Trailer,
+    End,
+}
+
+impl Body {
+    /// The body of a request with this head.
+    pub fn of_request(head: &Head) -> Result<Self, HeadError> {
+        let length = head.header("content-length");
+        if let Some(coding) = head.header("transfer-encoding") {
+            if length.is_some() || !coding.eq_ignore_ascii_case("chunked") {
+                return Err(HeadError::Malformed("the body's length is ambiguous"));
+            }
+            return Ok(Self::Chunked(Chunks::default()));
+        }
+        let Some(length) = length else { return Ok(Self::Length(0)) };
+        let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+        let length = length.parse().ok().filter(|_| digits);
+        length.map(Self::Length).ok_or(HeadError::Malformed("the body's length is not a number"))
+    }
+
+    /// Whether all of it was read.
+    pub const fn is_done(&self) -> bool {
+        match self {
+            Self::Length(left) => *left == 0,
+            Self::Chunked(chunks) => matches!(chunks.place, Place::End),
+        }
+    }
+
+    /// Takes bytes, hands data out, and says how many of the bytes were of this body.
+    pub fn handle_bytes(&mut self, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, HeadError> {
+        match self {
+            Self::Length(left) => {
+                let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                if take > 0 {
+                    data(bytes.get(..take).unwrap_or_default());
+                }
+                *left -= take as u64;
+                Ok(take)
+            }
+            Self::Chunked(chunks) => chunks.handle_bytes(bytes, data),
+        }
+    }
+}
+
+impl Chunks {
+    fn handle_bytes(&mut self, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, HeadError> {
+        let mut used = 0;
+        while self.place != Place::End
+            && let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty())
+        {
+            if self.place == Place::Data {
+                let take = usize::try_from(self.left).unwrap_or(usize::MAX).min(rest.len());
+                data(rest.get(..take).unwrap_or_default());
+                self.left -= take as u64;
+                used += take;
+                if self.left == 0 {
+                    self.place = Place::AfterData;
+                }
+                continue;
+            }
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                self.line.extend_from_slice(rest);
+                used += rest.len();
+                if self.line.len() > 4096 {
+                    return Err(HeadError::Malformed("a chunk's first line is too long"));
+                }
+                break;
+            };
+            self.line.extend_from_slice(rest.get(..end).unwrap_or_default());
+            used += end + 1;
+            let line = std::mem::take(&mut self.line);
+            self.line_done(line.strip_suffix(b"\r").unwrap_or(&line))?;
+        }
+        Ok(used)
+    }
+
+    fn line_done(&mut self, line: &[u8]) -> Result<(), HeadError> {
+        self.place = match self.place {
+            Place::Size => {
+                let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
+                let digits = std::str::from_utf8(digits).map(str::trim).unwrap_or_default();
+                let hex = digits.len() <= 15 && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+                self.left = u64::from_str_radix(digits, 16)
+                    .ok()
+                    .filter(|_| hex)
+                    .ok_or(HeadError::Malformed("a chunk's size is not a number"))?;
+                if self.left == 0 { Place::Trailer } else { Place::Data }
+            }
+            Place::AfterData if line.is_empty() => Place::Size,
+            Place::AfterData => return Err(HeadError::Malformed("a chunk is longer than announced")),
+            Place::Trailer if line.is_empty() => Place::End,
+            Place::Trailer | Place::Data | Place::End => self.place,
+        };
+        Ok(())
+    }
+}
+
+/// The line before a chunk of `len` bytes; after the chunk stands `\r\n`.
+pub fn chunk_head(len: usize) -> String {
+    format!("{len:x}\r\n")
+}
+
+/// Ends a chunked body.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(text: &str) -> Result<Option<(Head, usize)>, HeadError> {
+        parse_head(text.as_bytes(), HeadLimits { bytes: 200, headers: 3 })
+    }
+
+    #[test]
+    fn a_head_is_read_once_it_is_complete() {
+        let text = "GET /a?b=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\n\r\nbody";
+        for cut in 0..text.len() - 4 {
+            assert_eq!(head(&text[..cut]), Ok(None), "cut at {cut}");
+        }
+        let (head, used) = head(text).unwrap().unwrap();
+        assert_eq!((head.method(), head.target(), head.version(), used), ("GET", "/a?b=1", "1.1", text.len() - 4));
+        assert!(head.lists("connection", "upgrade") && !head.keeps_alive());
+    }
+
+    #[test]
+    fn hostile_heads_are_refused() {
+        let long = format!("GET / HTTP/1.1\r\na: {}", "x".repeat(200));
+        assert_eq!(head(&long), Err(HeadError::TooLong(200)));
+        let many = "GET / HTTP/1.1\r\na: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\n\r\n";
+        assert_eq!(head(many), Err(HeadError::TooMany(3)));
+        for bad in [
+            "GET /\r\n\r\n",
+            "\r\n\r\n",
+            "GET / HTTP/2\r\n\r\n",
+            "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+            "GET / HTTP/1.1\r\n a: 1\r\n\r\n",
+        ] {
+            assert!(matches!(head(bad), Err(HeadError::Malformed(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn chunks_are_read_however_the_stream_is_cut() {
+        let stream = b"4;ext=1\r\nWiki\r\n5\r\npedia\r\n0\r\nTrailer: x\r\n\r\nnext";
+        for step in 1..=stream.len() {
+            let mut body = Body::Chunked(Chunks::default());
+            let (mut got, mut used) = (Vec::new(), 0);
+            for piece in stream.chunks(step) {
+                used += body.handle_bytes(piece, |data| got.extend_from_slice(data)).unwrap();
+            }
+            assert_eq!(
+                (got.as_slice(), used, body.is_done()),
+                (&b"Wikipedia"[..], stream.len() - 4, true),
+                "step {step}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_ambiguous_body_is_refused() {
+        let of = |headers: &str| {
+            let (head, _) = parse_head(format!("POST / HTTP/1.1\r\n{headers}\r\n").as_bytes(), HeadLimits::default())
+                .unwrap()
+                .unwrap();
+            Body::of_request(&head)
+        };
+        for bad in [
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: 1\r\nContent-Length: 2\r\n",
+            "Content-Length: +1\r\n",
+            "Transfer-Encoding: gzip\r\n",
+        ] {
+            assert!(of(bad).is_err(), "{bad:?}");
+        }
+        let mut chunks = Body::Chunked(Chunks::default());
+        assert!(chunks.handle_bytes(b"-1\r\n", |_| {}).is_err());
+    }
+}

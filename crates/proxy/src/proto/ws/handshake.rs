@@ -1,0 +1,167 @@
+//! The HTTP upgrade that opens a WebSocket, from both ends.
+
+use super::super::http1::{Head, is_header_value, is_token};
+use super::super::sha1::sha1;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::fmt::Write;
+
+const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// The answer to a request that asks for no WebSocket.
+pub const UPGRADE_REQUIRED: &str = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\nUpgrade Required";
+
+/// Headers of the handshake itself: never copied from one side to the other.
+pub fn is_own(header: &str) -> bool {
+    matches!(header, "host" | "upgrade" | "connection" | "content-length" | "transfer-encoding")
+        || header.starts_with("sec-websocket-")
+}
+
+/// What a client asked for and how to answer it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub subprotocol: Option<String>,
+    pub response: String,
+}
+
+/// Judges a client's request; `None` calls for [`UPGRADE_REQUIRED`].
+pub fn accept(head: &Head, known: &[String]) -> Option<Accepted> {
+    let key = head.header("sec-websocket-key")?;
+    let wants = head.method() == "GET"
+        && head.lists("upgrade", "websocket")
+        && head.lists("connection", "upgrade")
+        && head.header("sec-websocket-version").as_deref() == Some("13")
+        && STANDARD.decode(&key).is_ok_and(|nonce| nonce.len() == 16);
+    if !wants {
+        return None;
+    }
+    let offered = head.header("sec-websocket-protocol").unwrap_or_default();
+    let mut offered = offered.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let subprotocol = offered.find(|name| known.is_empty() || known.iter().any(|k| k == name)).map(str::to_owned);
+    let mut response = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n",
+        accept_key(&key)
+    );
+    if let Some(name) = &subprotocol {
+        write!(response, "Sec-WebSocket-Protocol: {name}\r\n").expect("a string takes everything");
+    }
+    response.push_str("\r\n");
+    Some(Accepted { subprotocol, response })
+}
+
+fn accept_key(key: &str) -> String {
+    STANDARD.encode(sha1(format!("{key}{GUID}").as_bytes()))
+}
+
+/// What we ask a server for.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// `host:port`, as the Host header has it.
+    pub host: String,
+    pub path: String,
+    pub subprotocols: Vec<String>,
+    /// From metadata; those of the handshake itself and those with line breaks are left out.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Request {
+    /// The bytes to send; `nonce` is sixteen random bytes.
+    pub fn to_bytes(&self, nonce: [u8; 16]) -> Vec<u8> {
+        let path = if is_target(&self.path) { self.path.as_str() } else { "/" };
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let mut text = format!(
+            "GET {slash}{path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {}\r\nSec-WebSocket-Version: 13\r\n",
+            self.host,
+            STANDARD.encode(nonce)
+        );
+        let mut line = |name: &str, value: &str| {
+            write!(text, "{name}: {value}\r\n").expect("a string takes everything");
+        };
+        let names: Vec<&str> =
+            self.subprotocols.iter().map(String::as_str).filter(|p| p.bytes().all(is_token)).collect();
+        if !names.is_empty() {
+            line("Sec-WebSocket-Protocol", &names.join(", "));
+        }
+        for (name, value) in &self.headers {
+            let name = name.to_ascii_lowercase();
+            if !name.is_empty() && name.bytes().all(is_token) && !is_own(&name) && is_header_value(value) {
+                line(&name, value);
+            }
+        }
+        text.push_str("\r\n");
+        text.into_bytes()
+    }
+}
+
+fn is_target(path: &str) -> bool {
+    !path.is_empty() && path.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Judges a server's answer to [`Request::to_bytes`] with the same nonce; on success the subprotocol it chose.
+pub fn confirm(head: &Head, nonce: [u8; 16]) -> Result<Option<String>, String> {
+    if head.status() != 101 {
+        return Err(format!("Unexpected server response: {}", head.status()));
+    }
+    if !head.lists("upgrade", "websocket") || !head.lists("connection", "upgrade") {
+        return Err("the server did not upgrade the connection".to_owned());
+    }
+    if head.header("sec-websocket-accept").as_deref() != Some(&accept_key(&STANDARD.encode(nonce))) {
+        return Err("Invalid Sec-WebSocket-Accept header".to_owned());
+    }
+    if head.header("sec-websocket-extensions").is_some() {
+        return Err("the server chose an extension that was not offered".to_owned());
+    }
+    Ok(head.header("sec-websocket-protocol"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::http1::{HeadLimits, parse_head};
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> Head {
+        parse_head(bytes, HeadLimits::default()).unwrap().unwrap().0
+    }
+
+    #[test]
+    fn the_key_of_the_rfc_gives_the_answer_of_the_rfc() {
+        assert_eq!(accept_key("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn both_ends_agree_and_the_first_known_subprotocol_is_chosen() {
+        let request = Request {
+            host: "h:1".into(),
+            path: "p?q=1".into(),
+            subprotocols: vec!["a".into(), "b".into()],
+            headers: vec![
+                ("X-Id".into(), "7".into()),
+                ("Host".into(), "evil".into()),
+                ("Sec-WebSocket-Key".into(), "evil".into()),
+                ("x-split".into(), "a\r\nb: c".into()),
+            ],
+        };
+        let bytes = request.to_bytes([3; 16]);
+        let head = parse(&bytes);
+        assert_eq!((head.target(), head.header("x-id").as_deref()), ("/p?q=1", Some("7")));
+        assert_eq!((head.header("host").as_deref(), head.header("x-split")), (Some("h:1"), None));
+        let accepted = accept(&head, &["b".into()]).unwrap();
+        assert_eq!(accepted.subprotocol.as_deref(), Some("b"));
+        assert_eq!(accept(&head, &[]).unwrap().subprotocol.as_deref(), Some("a"));
+        assert_eq!(confirm(&parse(accepted.response.as_bytes()), [3; 16]), Ok(Some("b".into())));
+        assert!(confirm(&parse(accepted.response.as_bytes()), [4; 16]).is_err());
+    }
+
+    #[test]
+    fn a_plain_request_is_no_websocket() {
+        let good =
+            String::from_utf8(Request { host: "h".into(), path: "/".into(), ..Request::default() }.to_bytes([0; 16]))
+                .unwrap();
+        assert!(accept(&parse(good.as_bytes()), &[]).is_some());
+        for (from, to) in
+            [("GET", "POST"), ("Version: 13", "Version: 8"), ("Upgrade: websocket\r\n", ""), ("Key: ", "Key: x")]
+        {
+            assert!(accept(&parse(good.replacen(from, to, 1).as_bytes()), &[]).is_none(), "{to:?}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Answers: objects in the style that was asked for, and errors in the one form that clients know.
+
+use super::exchange::Response;
+use super::format::{Style, by_four};
+use crate::config::json::{Json, object};
+use crate::config::refusal::{Class, Refusal};
+
+/// Which of the two APIs answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// As l7mp answers, oddities included.
+    V1,
+    V2,
+}
+
+/// An answer with a value.
+pub(super) fn value(value: &Json, style: Style) -> Response {
+    json(200, "OK", style.write(value))
+}
+
+/// The answer to adds and deletes.
+pub(super) fn done(style: Style) -> Response {
+    value(&object([("status", 200_u64.into()), ("message", "OK".into())]), style)
+}
+
+/// An error with its content.
+pub(super) fn error(status: u16, message: &str, content: Json) -> Response {
+    let body = object([("status", u64::from(status).into()), ("message", message.into()), ("content", content)]);
+    json(status, message, by_four(&body))
+}
+
+/// An operation that there is not.
+pub(super) fn unknown() -> Response {
+    error(404, "Not Found", "Unknown API operation".into())
+}
+
+/// A refusal, by the rules of a version.
+pub(super) fn refused(refusal: &Refusal, version: Version) -> Response {
+    let content = || Json::from(refusal.content.as_str());
+    match (refusal.class, version) {
+        (Class::Invalid, _) => {
+            let violations = Json::Array(refusal.violations.clone());
+            error(422, "Unprocessable Entity: Input JSON schema validation failed", violations)
+        }
+        (Class::Missing, Version::V2) => error(404, "Not Found", content()),
+        (Class::Conflict, Version::V2) => error(409, "Conflict", content()),
+        (Class::Unimplemented, Version::V2) => error(501, "Not Implemented", content()),
+        (Class::Bad | Class::Missing | Class::Conflict | Class::Unimplemented, _) => {
+            error(400, "Bad Request", content())
+        }
+    }
+}
+
+/// A text for machines and people that ask for health or metrics.
+pub(super) fn text(status: u16, kind: &str, body: String) -> Response {
+    let reason = if status == 200 { "OK" } else { "Service Unavailable" };
+    whole(status, reason, kind, body)
+}
+
+fn json(status: u16, reason: &str, body: String) -> Response {
+    whole(status, reason, "application/json", body)
+}
+
+fn whole(status: u16, reason: &str, kind: &str, body: String) -> Response {
+    let headers = vec![("Content-Type", kind.to_owned()), ("Content-Length", body.len().to_string())];
+    Response { status, reason: reason.to_owned(), headers, body: body.into_bytes() }
+}

@@ -1,0 +1,47 @@
+//! Request bodies: JSON or YAML, told apart by their type.
+
+use super::answer::{self, Version};
+use super::exchange::{Request, Response};
+use crate::config::json::Json;
+use crate::config::types::Limits;
+use crate::config::whole::{Language, parse};
+
+const JSON: [&str; 4] = ["application/json", "application/x-json", "text/json", "text/x-json"];
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const YAML: [&str; 4] = ["text/yaml", "text/x-yaml", "application/yaml", "application/x-yaml"];
+
+/// Reads the body of a request.
+pub(super) fn read(request: &Request, limits: &Limits, version: Version) -> Result<Json, Response> {
+    if request.body.len() > limits.body {
+        let content = format!("Bodies may have {} bytes (admin.limits.body)", limits.body);
+        return Err(answer::error(413, "Payload Too Large", content.into()));
+    }
+    let Some(language) = language(request, version) else { return Err(unsupported(version)) };
+    let name = if language == Language::Json { "JSON" } else { "YAML" };
+    let bad = |why: &str| answer::error(400, "Bad Request", format!("Invalid {name} format in request: {why}").into());
+    let text = std::str::from_utf8(&request.body).map_err(|error| bad(&error.to_string()))?;
+    let value = parse(text, language).map_err(|error| bad(&error))?;
+    if value.depth() > limits.json_depth {
+        return Err(bad(&format!("nested deeper than {} (admin.limits.json_depth)", limits.json_depth)));
+    }
+    Ok(value)
+}
+
+fn language(request: &Request, version: Version) -> Option<Language> {
+    let kind = request.header("content-type")?;
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if JSON.contains(&kind.as_str()) || (version == Version::V2 && kind == MERGE_PATCH) {
+        return Some(Language::Json);
+    }
+    YAML.contains(&kind.as_str()).then_some(Language::Yaml)
+}
+
+fn unsupported(version: Version) -> Response {
+    match version {
+        Version::V1 => answer::error(500, "General Server Error", 415_u64.into()),
+        Version::V2 => {
+            let content = "Send JSON (application/json) or YAML (application/yaml)";
+            answer::error(415, "Unsupported Media Type", content.into())
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The REST API that programs the proxy: l7mp's under `/api/v1`, ours under `/api/v2`, health and metrics.
+//!
+//! ```text
+//!   server (own thread) --+
+//!                         +--> Api::handle --> registry --> engine
+//!   engine's listeners ---+    access, body,
+//!   (through the desk)         v1 | v2 | health
+//! ```
+//!
+//! [`Api`] knows no sockets: it takes a [`Request`] and gives a [`Response`]. [`server`] puts it on the wire.
+
+mod access;
+mod answer;
+mod body;
+pub mod exchange;
+mod format;
+mod metrics;
+pub mod options;
+pub mod server;
+mod sessions;
+mod target;
+mod tls;
+mod v1;
+mod v2;
+mod v2_apply;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::config::Registry;
+use crate::config::engine::Engine;
+use crate::config::json::{Json, Object, object};
+use crate::config::refusal::Refusal;
+use crate::config::types::{Admin, Limits};
+use crate::config::whole::{self, FILE_OWNER, Replace};
+pub use access::{Access, Denied, Role};
+pub use answer::Version;
+use exchange::{Request, Response};
+pub use metrics::exposition;
+use target::Target;
+
+/// The version that l7mp's clients expect to read.
+const L7MP_VERSION: &str = "0.5.7";
+
+/// The API of one process.
+pub struct Api {
+    registry: Mutex<Registry>,
+    engine: Arc<dyn Engine>,
+    access: Access,
+    settings: Settings,
+    ready: AtomicBool,
+    refused: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// What the command line says.
+pub struct Settings {
+    /// `-s`: strict, whatever the file says.
+    pub strict: bool,
+    /// Off with `--no-api`: nothing but health and metrics is answered.
+    pub enabled: bool,
+    /// A name for this process, for clients that look after many.
+    pub instance: String,
+    pub workers: usize,
+    /// Called with each `admin` that comes into force, for instance to set the log level.
+    pub on_admin: Box<dyn Fn(&Admin) + Send + Sync>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { strict: false, enabled: true, instance: String::new(), workers: 1, on_admin: Box::new(|_| ()) }
+    }
+}
+
+impl Api {
+    pub fn new(engine: Arc<dyn Engine>, access: Access, settings: Settings) -> Self {
+        let registry = Registry::new(Arc::clone(&engine), access.is_loopback_only());
+        Self {
+            registry: Mutex::new(registry),
+            engine,
+            access,
+            settings,
+            ready: AtomicBool::new(false),
+            refused: Mutex::default(),
+        }
+    }
+
+    /// Puts a config file in force, at the start and again after SIGHUP: objects of the file that is in force and
+    /// not in this one go, those that came over the API stay, those that did not change are left alone.
+    pub fn load(&self, config: &Json) -> Result<(), Refusal> {
+        let admin = whole::admin(config)?;
+        let how = Replace { owner: Some(FILE_OWNER), strict: admin.strict || self.settings.strict, force: true };
+        let mut registry = self.registry.lock();
+        registry.change(|change| {
+            // the engine gets its first configuration also if it is empty
+            change.state.changed |= change.state.snapshot.generation == 0;
+            whole::put_admin(change, Admin { strict: how.strict, ..admin });
+            whole::replace(change, config, how)
+        })?;
+        (self.settings.on_admin)(&registry.state().snapshot.admin);
+        self.ready.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Says whether a config file would be taken, without an engine to open sockets.
+    pub fn check(&self, config: &Json) -> Result<(), Refusal> {
+        let admin = whole::admin(config)?;
+        let how = Replace { owner: Some(FILE_OWNER), strict: admin.strict || self.settings.strict, force: true };
+        let rehearsed = self.registry.lock().rehearse(|change| {
+            whole::put_admin(change, admin);
+            whole::replace(change, config, how)
+        });
+        rehearsed.map(drop)
+    }
+
+    /// Tells where the API listens by itself, so that no session is led there.
+    pub fn set_own(&self, address: SocketAddr) -> Result<(), Refusal> {
+        self.registry.lock().set_own(vec![address])
+    }
+
+    /// Answers one request. It takes a moment at most and never panics on what it is given.
+    pub fn handle(&self, request: &Request) -> Response {
+        let Some(target) = Target::parse(&request.target) else { return answer::unknown() };
+        let segments: Vec<&str> = target.segments.iter().map(String::as_str).collect();
+        let health = matches!(segments[..], ["livez" | "readyz"]);
+        let needs = if request.method == "GET" { Role::Read } else { Role::Write };
+        if !health && let Err(denied) = self.access.check(request, needs) {
+            return deny(denied);
+        }
+        let response = match segments[..] {
+            ["livez"] if request.method == "GET" => answer::text(200, TEXT, "ok\n".to_owned()),
+            ["readyz"] if request.method == "GET" => self.readyz(),
+            ["metrics"] if request.method == "GET" => self.metrics_answer(),
+            ["api", "v1", ref path @ ..] if self.settings.enabled => self.answer_v1(request, &target, path),
+            ["api", "v2", ref path @ ..] if self.settings.enabled => self.answer_v2(request, &target, path),
+            _ => answer::unknown(),
+        };
+        if response.status == 413 {
+            self.count("body");
+        }
+        response
+    }
+
+    /// Takes away what was only waiting for its last session; called now and then.
+    pub fn sweep(&self) {
+        self.registry.lock().sweep();
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.registry.lock().state().snapshot.admin.limits.clone()
+    }
+
+    /// The metrics of this process, as Prometheus reads them; clusters of protocol Prometheus answer with it too.
+    pub fn metrics(&self) -> String {
+        let (generation, counts) = {
+            let registry = self.registry.lock();
+            let state = registry.state();
+            (state.snapshot.generation, crate::config::kind::Kind::ALL.map(|kind| (kind.plural(), state.count(kind))))
+        };
+        exposition(&self.engine.stats(), generation, &counts, &self.refused.lock())
+    }
+
+    pub(crate) fn metrics_answer(&self) -> Response {
+        answer::text(200, metrics::TYPE, self.metrics())
+    }
+
+    /// Counts something that a limit refused.
+    pub fn count(&self, limit: &'static str) {
+        *self.refused.lock().entry(limit).or_default() += 1;
+    }
+
+    fn answer_v1(&self, request: &Request, target: &Target, path: &[&str]) -> Response {
+        let answered = self.v1(request, target, path);
+        answered.unwrap_or_else(|failed| self.failed(failed, Version::V1))
+    }
+
+    fn answer_v2(&self, request: &Request, target: &Target, path: &[&str]) -> Response {
+        let answered = self.v2(request, target, path);
+        answered.unwrap_or_else(|failed| self.failed(failed, Version::V2))
+    }
+
+    fn failed(&self, failed: Failed, version: Version) -> Response {
+        match failed {
+            Failed::Answer(response) => response,
+            Failed::Refused(refusal) => {
+                if let Some(limit) = refusal.limit {
+                    self.count(limit);
+                }
+                answer::refused(&refusal, version)
+            }
+        }
+    }
+
+    fn readyz(&self) -> Response {
+        let mut missing = Vec::new();
+        if !self.ready.load(Ordering::Acquire) {
+            missing.push("the static config is not in force");
+        }
+        if !self.engine.stats().bound {
+            missing.push("not all listeners are bound");
+        }
+        if missing.is_empty() {
+            return answer::text(200, TEXT, "ok\n".to_owned());
+        }
+        answer::text(503, TEXT, format!("{}\n", missing.join("\n")))
+    }
+
+    fn admin_view(&self) -> Json {
+        let registry = self.registry.lock();
+        let snapshot = &registry.state().snapshot;
+        let admin = &snapshot.admin;
+        let mut view = Object::default();
+        view.set("log_level", admin.log_level.word());
+        view.set("strict", admin.strict);
+        view.set("offload", false);
+        view.set("version", L7MP_VERSION);
+        if let Some(file) = &admin.log_file {
+            view.set("log_file", file.as_str());
+        }
+        if let Some(path) = &admin.access_log_path {
+            view.set("access_log_path", path.to_string_lossy().into_owned());
+        }
+        let ours = object([
+            ("version", env!("CARGO_PKG_VERSION").into()),
+            ("instance", self.settings.instance.as_str().into()),
+            ("generation", snapshot.generation.into()),
+            ("workers", self.settings.workers.into()),
+        ]);
+        view.set("portolan", ours);
+        Json::Object(view)
+    }
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// A request that does not end well: refused, or answered on the way.
+enum Failed {
+    Refused(Refusal),
+    Answer(Response),
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Response> for Failed {
+    fn from(response: Response) -> Self {
+        Self::Answer(response)
+    }
+}
+
+fn deny(denied: Denied) -> Response {
+    match denied {
+        Denied::Unknown => {
+            let mut response =
+                answer::error(401, "Unauthorized", "A bearer token or a client certificate is needed".into());
+            response.headers.push(("WWW-Authenticate", "Bearer realm=\"portolan\"".to_owned()));
+            response
+        }
+        Denied::ReadOnly => answer::error(403, "Forbidden", "This token may read only".into()),
+        Denied::Remote => {
+            let content = "This API has no authentication, so it answers this machine only: start the proxy with \
+                           --api-token-file or --api-client-ca";
+            answer::error(403, "Forbidden", content.into())
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The API on the wire: HTTP/1.1 on a thread and a runtime of its own, so that it answers while every worker is busy,
+//! and a desk at which the engine hands in requests that came by its own listeners.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::exchange::{Client, Desk, Reply, Request, Response};
+use super::options::Options;
+use super::{Access, Api, answer, tls};
+
+/// Requests that wait at the desk.
+const QUEUE: usize = 1024;
+/// How often objects that nobody uses any more are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How long a refused connection may take to read why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Where the API listens by itself.
+pub struct Listen {
+    pub address: SocketAddr,
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// The API's thread; it stops when this is dropped.
+pub struct Running {
+    /// Where it listens; the port is the real one.
+    pub address: Option<SocketAddr>,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The receiving end of a desk.
+pub struct Inbox(Receiver<(Handed, Reply)>);
+
+/// What was handed in.
+enum Handed {
+    Request(Request),
+    Metrics,
+}
+
+/// A desk, which goes to the engine, and its inbox, which goes to [`start`].
+pub fn desk() -> (Arc<dyn Desk>, Inbox) {
+    let (sender, receiver) = channel(QUEUE);
+    (Arc::new(Counter(sender)), Inbox(receiver))
+}
+
+impl Listen {
+    /// The listener that the options ask for, if any. An API that asks nobody who he is stays on this machine.
+    pub fn new(options: &Options, access: &Access) -> io::Result<Option<Self>> {
+        let Some(mut address) = options.api.filter(|_| !options.no_api) else { return Ok(None) };
+        if access.is_loopback_only() && !address.ip().is_loopback() {
+            address.set_ip(loopback(address.ip()));
+            tracing::warn!(
+                %address,
+                "the API has no authentication, so it listens on loopback only: give --api-token-file or \
+                 --api-client-ca to open it, or --insecure-api to open it to everyone"
+            );
+        }
+        let tls = match (&options.certificate, &options.key) {
+            (Some(certificate), Some(key)) => Some(tls::server(&tls::TlsFiles {
+                certificate,
+                key,
+                client_authority: options.client_authority.as_deref(),
+                or_token: options.token_file.is_some(),
+            })?),
+            _ => None,
+        };
+        Ok(Some(Self { address, tls }))
+    }
+}
+
+/// Starts the API's thread. The address is bound when this returns.
+pub fn start(api: Arc<Api>, inbox: Inbox, listen: Option<Listen>) -> io::Result<Running> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stop = CancellationToken::new();
+    let bound = match &listen {
+        Some(listen) => Some(bind(listen.address)?),
+        None => None,
+    };
+    let address = bound.as_ref().map(std::net::TcpListener::local_addr).transpose()?;
+    if let Some(address) = address {
+        api.set_own(address).map_err(io::Error::other)?;
+    }
+    let tls = listen.and_then(|listen| listen.tls).map(TlsAcceptor::from);
+    let server = Server { api, tls };
+    let until = stop.clone();
+    let thread = std::thread::Builder::new().name("api".to_owned()).spawn(move || {
+        runtime.block_on(async move {
+            tokio::select! {
+                () = until.cancelled() => {}
+                () = server.run(bound, inbox) => {}
+            }
+        });
+    })?;
+    Ok(Running { address, stop, thread: Some(thread) })
+}
+
+impl Running {
+    /// Stops the thread and waits for it.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the API's thread ended by a panic");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Counter(Sender<(Handed, Reply)>);
+
+impl Desk for Counter {
+    fn submit(&self, request: Request, reply: Reply) {
+        self.hand_in(Handed::Request(request), reply);
+    }
+
+    fn metrics(&self, reply: Reply) {
+        self.hand_in(Handed::Metrics, reply);
+    }
+}
+
+impl Counter {
+    fn hand_in(&self, handed: Handed, reply: Reply) {
+        use tokio::sync::mpsc::error::TrySendError;
+        match self.0.try_send((handed, reply)) {
+            Ok(()) => {}
+            Err(TrySendError::Full((_, reply))) => reply(busy()),
+            Err(TrySendError::Closed((_, reply))) => {
+                reply(answer::error(503, "Service Unavailable", "Stopping".into()));
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Server {
+    api: Arc<Api>,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Server {
+    async fn run(self, bound: Option<std::net::TcpListener>, mut inbox: Inbox) {
+        let listener = bound.and_then(|bound| match TcpListener::from_std(bound) {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::error!(%error, "the API cannot listen");
+                None
+            }
+        });
+        let open_now = Arc::new(());
+        let mut tasks = JoinSet::new();
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut open = true;
+        loop {
+            tokio::select! {
+                accepted = accept(listener.as_ref()) => match accepted {
+                    Ok((stream, from)) => {
+                        let (server, held) = (self.clone(), Arc::clone(&open_now));
+                        let admitted = Arc::strong_count(&open_now) <= self.api.limits().api_connections + 1;
+                        tasks.spawn(async move {
+                            if admitted {
+                                server.connection(stream, from).await;
+                                drop(held);
+                            } else {
+                                // who is only told to go does not count as one who stays
+                                drop(held);
+                                server.refuse(stream).await;
+                            }
+                        });
+                    }
+                    // out of descriptors, or a client that is gone: others may fare better in a moment
+                    Err(error) => {
+                        tracing::warn!(%error, "the API could not accept a connection");
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                },
+                handed = inbox.0.recv(), if open => match handed {
+                    Some((Handed::Request(request), reply)) => reply(self.answer(&request)),
+                    Some((Handed::Metrics, reply)) => reply(self.api.metrics_answer()),
+                    None => open = false,
+                },
+                _ = sweep.tick() => self.api.sweep(),
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+    }
+
+    async fn connection(self, stream: TcpStream, from: SocketAddr) {
+        let limit = Duration::from_millis(self.api.limits().api_request_ms);
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection to the API is gone already");
+        }
+        let client = Client { address: Some(from.ip().to_canonical()), certified: false };
+        let Some(acceptor) = &self.tls else { return self.serve(stream, client, limit).await };
+        match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
+                self.serve(stream, Client { certified, ..client }, limit).await;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, %from, "a TLS handshake with the API failed"),
+            Err(_) => tracing::debug!(%from, "a TLS handshake with the API took too long"),
+        }
+    }
+
+    /// One connection too many is told so; under TLS it could not read it.
+    async fn refuse(self, mut stream: TcpStream) {
+        self.api.count("api_connections");
+        if self.tls.is_some() {
+            return;
+        }
+        let Response { status, reason, body, .. } = busy();
+        let kind = "Content-Type: application/json\r\nConnection: close";
+        let head = format!("HTTP/1.1 {status} {reason}\r\n{kind}\r\nContent-Length: {}\r\n\r\n", body.len());
+        let said = async {
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(&body).await?;
+            stream.shutdown().await
+        };
+        if !matches!(tokio::time::timeout(LAST_WORDS, said).await, Ok(Ok(()))) {
+            tracing::debug!("a refused connection did not wait for the reason");
+        }
+    }
+
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin, client: Client, limit: Duration) {
+        let limits = self.api.limits();
+        let service = service_fn(|request| self.exchange(request, client.clone(), limit));
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limit)
+            .max_headers(limits.http_headers)
+            .max_buf_size(limits.http_head.max(8192))
+            .title_case_headers(true)
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "a connection to the API broke");
+        }
+    }
+
+    async fn exchange(
+        &self,
+        request: http::Request<Incoming>,
+        client: Client,
+        limit: Duration,
+    ) -> Result<http::Response<Full<Bytes>>, Infallible> {
+        let read = tokio::time::timeout(limit, self.receive(request, client)).await;
+        Ok(outgoing(match read {
+            Ok(Ok(request)) => self.answer(&request),
+            Ok(Err(response)) => response,
+            Err(_) => {
+                self.api.count("api_request_ms");
+                answer::error(408, "Request Timeout", "The request took too long (admin.limits.api_request_ms)".into())
+            }
+        }))
+    }
+
+    async fn receive(&self, request: http::Request<Incoming>, client: Client) -> Result<Request, Response> {
+        let most = self.api.limits().body;
+        let (head, body) = request.into_parts();
+        let Ok(body) = Limited::new(body, most).collect().await else {
+            self.api.count("body");
+            let content = format!("Bodies may have {most} bytes (admin.limits.body)");
+            return Err(answer::error(413, "Payload Too Large", content.into()));
+        };
+        let target = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        Ok(Request {
+            method: head.method.as_str().to_owned(),
+            target: target.to_owned(),
+            headers: head.headers.iter().map(header).collect(),
+            body: body.to_bytes().to_vec(),
+            client,
+        })
+    }
+
+    /// Whatever happens inside, the process lives and the configuration is whole: a change replaces it at its very end.
+    fn answer(&self, request: &Request) -> Response {
+        catch_unwind(AssertUnwindSafe(|| self.api.handle(request))).unwrap_or_else(|_| {
+            tracing::error!(method = request.method, "a request to the API failed inside");
+            answer::error(500, "Internal Server Error", "The request failed inside; nothing was changed".into())
+        })
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn busy() -> Response {
+    answer::error(429, "Too Many Requests", "The API is busy: try again in a moment".into())
+}
+
+fn outgoing(response: Response) -> http::Response<Full<Bytes>> {
+    let mut built = http::Response::new(Full::new(Bytes::from(response.body)));
+    *built.status_mut() =
+        http::StatusCode::from_u16(response.status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in response.headers {
+        if let (Ok(name), Ok(value)) = (http::HeaderName::try_from(name), http::HeaderValue::try_from(value)) {
+            built.headers_mut().append(name, value);
+        }
+    }
+    if let Ok(reason) = ReasonPhrase::try_from(response.reason.into_bytes()) {
+        built.extensions_mut().insert(reason);
+    }
+    built
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn loopback(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    }
+}

@@ -1,0 +1,129 @@
+//! `POST /api/v2/apply`: many changes, all or nothing.
+
+use super::answer;
+use super::exchange::Response;
+use super::format::Style;
+use super::v2::Put;
+use super::{Api, Failed};
+use crate::config::delete::Delete;
+use crate::config::json::{Json, object};
+use crate::config::kind::Kind;
+use crate::config::refusal::Refusal;
+use crate::config::registry::{Change, Done};
+use crate::config::types::{EndpointState, Name};
+
+/// One change of many.
+struct Operation<'a> {
+    verb: Verb,
+    kind: Kind,
+    name: &'a str,
+    cluster: Option<&'a str>,
+    object: Option<&'a Json>,
+    recursive: bool,
+    force: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Verb {
+    Put,
+    Delete,
+    Drain,
+}
+
+impl Api {
+    pub(super) fn apply(&self, body: &Json, style: Style) -> Result<Response, Failed> {
+        let wrong = |why: &str| Refusal::bad(format!("Cannot apply: {why}"));
+        let items = body.get("ops").and_then(Json::as_array).ok_or_else(|| wrong("Property ops is required"))?;
+        let owner = body.get("owner").and_then(Json::as_str).ok_or_else(|| wrong("Property owner is required"))?;
+        let dry = body.get("dry_run").and_then(Json::as_bool).unwrap_or(false);
+        let mut registry = self.registry.lock();
+        let current = registry.state().snapshot.generation;
+        if let Some(base) = body.get("base").filter(|base| **base != current.into()) {
+            let content = format!("The configuration is at generation {current}, not {}", Style::Terse.write(base));
+            return Err(Refusal::conflict(content).into());
+        }
+        let mut reached = None;
+        let edit = |change: &mut Change| all(change, items, owner, &mut reached);
+        let done = if dry { registry.rehearse(edit) } else { registry.change(edit) };
+        drop(registry);
+        match (done, reached) {
+            (Ok(done), _) => Ok(answer::value(&results(&done), style)),
+            (Err(refusal), Some(index)) => Err(self.bad_operation(&refusal, index).into()),
+            (Err(refusal), None) => Err(refusal.into()),
+        }
+    }
+
+    fn bad_operation(&self, refusal: &Refusal, index: usize) -> Response {
+        if let Some(limit) = refusal.limit {
+            self.count(limit);
+        }
+        let why = if refusal.violations.is_empty() {
+            refusal.content.as_str().into()
+        } else {
+            Json::Array(refusal.violations.clone())
+        };
+        let content = object([("index", index.into()), ("content", why)]);
+        answer::error(422, "Unprocessable Entity", content)
+    }
+}
+
+/// Does all operations; `reached` is the one that failed, if one did.
+fn all(change: &mut Change, items: &[Json], owner: &str, reached: &mut Option<usize>) -> Result<Vec<bool>, Refusal> {
+    let owner = Name::from(owner);
+    let mut changed = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        *reached = Some(index);
+        change.operation = index;
+        let before = std::mem::take(&mut change.state.changed);
+        Operation::read(item)?.run(change, &owner)?;
+        changed.push(change.state.changed);
+        change.state.changed |= before;
+    }
+    *reached = None;
+    Ok(changed)
+}
+
+fn results(done: &Done<Vec<bool>>) -> Json {
+    let results = done.result.iter().enumerate().map(|(index, changed)| {
+        let cut = done.sessions_cut.get(&index).copied().unwrap_or(0);
+        object([("changed", (*changed).into()), ("sessions_cut", cut.into())])
+    });
+    object([("generation", done.generation.into()), ("results", Json::Array(results.collect()))])
+}
+
+impl<'a> Operation<'a> {
+    fn read(item: &'a Json) -> Result<Self, Refusal> {
+        let text = |key: &str| item.get(key).and_then(Json::as_str);
+        let verb = match text("op") {
+            Some("put") => Verb::Put,
+            Some("delete") => Verb::Delete,
+            Some("drain") => Verb::Drain,
+            Some(_) | None => return Err(Refusal::bad("op: put, delete or drain is expected")),
+        };
+        let kind = text("kind").and_then(Kind::find).ok_or_else(|| Refusal::bad("kind: there is no such kind"))?;
+        let name = text("name").ok_or_else(|| Refusal::bad("name: a name is expected"))?;
+        let is = |key: &str| item.get(key).and_then(Json::as_bool).unwrap_or(false);
+        let (recursive, force) = (is("recursive"), is("force"));
+        Ok(Self { verb, kind, name, cluster: text("cluster"), object: item.get("object"), recursive, force })
+    }
+
+    fn run(&self, change: &mut Change, owner: &Name) -> Result<(), Refusal> {
+        match self.verb {
+            Verb::Put => {
+                let given = self.object.ok_or_else(|| Refusal::bad("object: an object is expected"))?;
+                let put = Put { kind: self.kind, name: self.name, cluster: self.cluster, given };
+                put.write(change, Some(Name::clone(owner)))
+            }
+            // what is gone already is as it should be
+            Verb::Delete if change.state.meta(self.kind, self.name).is_none() => Ok(()),
+            Verb::Delete => {
+                let (recursive, force) = (self.recursive, self.force);
+                change.delete(Delete { kind: self.kind, name: self.name, recursive, force })
+            }
+            Verb::Drain if self.kind == Kind::Endpoint => {
+                change.writer(None, true).endpoint_state(self.name, EndpointState::Draining)
+            }
+            Verb::Drain => Err(Refusal::bad("drain: only endpoints drain")),
+        }
+    }
+}

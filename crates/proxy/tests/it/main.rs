@@ -1,0 +1,4 @@
+//! The proxy from outside.
+
+mod rest;
+mod traffic;
