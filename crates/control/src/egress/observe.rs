@@ -16,7 +16,7 @@ use portolan_api::words::egress as words;
 use tokio::time::Instant;
 
 use crate::runtime::lean::{CalicoPool, Pod};
-use crate::runtime::store::{Key, Store};
+use crate::runtime::store::{Key, Store, pack};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
 /// Everything that a decision may look at. Clones see the same objects.
@@ -68,16 +68,16 @@ impl Cache {
     pub(super) fn watched(watches: &mut Watches) -> Self {
         Self {
             gateways: watches.add(Selection { trim: trim::<EgressGateway>, ..Selection::default() }),
-            policies: watches.add(Selection { trim: trim::<EgressPolicy>, ..Selection::default() }),
+            policies: watches.add(Selection { trim: trim::<EgressPolicy>, pack: Some(pack), ..Selection::default() }),
             cluster_policies: watches.add(Selection { trim: trim::<EgressClusterPolicy>, ..Selection::default() }),
             claims: watches.add(Selection { trim: trim::<AddressClaim>, ..Selection::default() }),
             tunnels: watches.add(Selection { trim: trim::<EgressTunnel>, ..Selection::default() }),
             infos: watches.add(Selection::default()),
-            slices: watches.add(Selection::default()),
+            slices: watches.add(Selection { pack: Some(pack), ..Selection::default() }),
             cluster_slices: watches.add(Selection::default()),
             nodes: watches.add(Selection { trim: trim_node, ..Selection::default() }),
             namespaces: watches.add(Selection { trim: trim::<Namespace>, ..Selection::default() }),
-            pods: watches.add(Selection { trim: Pod::trim, ..Selection::default() }),
+            pods: watches.add(Selection { trim: Pod::trim, pack: Some(pack), ..Selection::default() }),
             service_cidrs: watches.add(Selection { optional: true, ..Selection::default() }),
             calico_pools: watches.add(Selection { optional: true, ..Selection::default() }),
         }

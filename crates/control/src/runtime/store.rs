@@ -10,7 +10,10 @@ use std::sync::Arc;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use parking_lot::RwLock;
+use serde::Serialize;
 use tokio::sync::Notify;
+
+use super::watch::Kind;
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +50,52 @@ pub struct Undecodable {
 }
 
 /// What a watch hands over for one object: the object, or why it could not be read.
-pub type Decoded<K> = Result<K, Undecodable>;
+pub(super) type Decoded<K> = Result<Shown<K>, Undecodable>;
+
+/// An object as a watch shows it.
+pub(super) struct Shown<K> {
+    key: Key,
+    uid: Option<String>,
+    kept: Kept<K>,
+}
+
+/// How an object is kept.
+enum Kept<K> {
+    Whole(Arc<K>),
+    /// As text, read again whenever somebody looks: a fraction of the memory.
+    Packed {
+        resource_version: Option<Box<str>>,
+        text: Box<[u8]>,
+    },
+}
+
+/// Writes an object down for [`Kept::Packed`].
+pub type Pack<K> = fn(&K) -> Box<[u8]>;
+
+/// The one way to pack, for a [`Selection`](super::watch::Selection) of a kind with very many objects.
+pub fn pack<K: Serialize>(object: &K) -> Box<[u8]> {
+    serde_json::to_vec(object).expect("Kubernetes types have string keys, so they are JSON").into()
+}
+
+impl<K: Kind> Kept<K> {
+    fn open(&self) -> Arc<K> {
+        match self {
+            Self::Whole(object) => object.clone(),
+            Self::Packed { text, .. } => Arc::new(serde_json::from_slice(text).expect("it was written from this type")),
+        }
+    }
+
+    fn resource_version(&self) -> Option<&str> {
+        match self {
+            Self::Whole(object) => object.meta().resource_version.as_deref(),
+            Self::Packed { resource_version, .. } => resource_version.as_deref(),
+        }
+    }
+
+    fn is(&self, uid: &str) -> bool {
+        self.open().meta().uid.as_deref() == Some(uid)
+    }
+}
 
 /// A shared view of all objects of one kind. Clones see the same objects.
 pub struct Store<K> {
@@ -55,16 +103,17 @@ pub struct Store<K> {
     changed: Arc<Notify>,
     /// Wakes the watch when it must list again.
     pub(super) refresh: Arc<Notify>,
+    pack: Option<Pack<K>>,
 }
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { view: self.view.clone(), changed: self.changed.clone(), refresh: self.refresh.clone() }
+        Self { view: self.view.clone(), changed: self.changed.clone(), refresh: self.refresh.clone(), pack: self.pack }
     }
 }
 
 struct View<K> {
-    objects: BTreeMap<Key, Arc<K>>,
+    objects: BTreeMap<Key, Kept<K>>,
     undecodable: BTreeMap<Key, Undecodable>,
     changes: BTreeSet<Key>,
     /// Everything up to this revision is shown.
@@ -96,9 +145,9 @@ pub struct WentBack {
     pub listed: u64,
 }
 
-impl<K: Resource> Store<K> {
+impl<K: Kind> Store<K> {
     /// An empty store that wakes `changed` whenever what it shows or knows moves.
-    pub fn new(changed: Arc<Notify>) -> Self {
+    pub fn new(changed: Arc<Notify>, pack: Option<Pack<K>>) -> Self {
         let view = View {
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
@@ -108,31 +157,45 @@ impl<K: Resource> Store<K> {
             deleted: BTreeMap::new(),
             listed: Listed::Never,
         };
-        Self { view: Arc::new(RwLock::new(view)), changed, refresh: Arc::new(Notify::new()) }
+        Self { view: Arc::new(RwLock::new(view)), changed, refresh: Arc::new(Notify::new()), pack }
     }
 
     /// A store that shows these objects and is not watched: for plans on objects from elsewhere.
     pub fn of(objects: impl IntoIterator<Item = K>) -> Self {
-        let store = Self::new(Arc::new(Notify::new()));
+        let store = Self::new(Arc::new(Notify::new()), None);
         store.list_begins();
-        let list = objects.into_iter().map(Ok).collect();
+        let list = objects.into_iter().map(|object| Ok(store.shown(object))).collect();
         store.reset(list, 0).expect("an empty store shows nothing newer");
         store
     }
 
-    /// One object, as last shown.
-    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.view.read().objects.get(key).cloned()
+    /// Brings an object into the form in which it is kept.
+    pub(super) fn shown(&self, object: K) -> Shown<K> {
+        let (key, uid) = (Key::of(&object), object.meta().uid.clone());
+        let kept = match self.pack {
+            None => Kept::Whole(Arc::new(object)),
+            Some(pack) => {
+                let text = pack(&object);
+                let resource_version = object.meta().resource_version.as_deref().map(Box::from);
+                Kept::Packed { resource_version, text }
+            }
+        };
+        Shown { key, uid, kept }
     }
 
-    /// All objects, as last shown. The objects are shared, not copied.
+    /// One object, as last shown.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.view.read().objects.get(key).map(Kept::open)
+    }
+
+    /// All objects, as last shown.
     pub fn all(&self) -> BTreeMap<Key, Arc<K>> {
-        self.view.read().objects.clone()
+        self.view.read().objects.iter().map(|(key, kept)| (key.clone(), kept.open())).collect()
     }
 
     /// Visits every object, as last shown, in order of key.
     pub fn for_each(&self, mut visit: impl FnMut(&Key, &Arc<K>)) {
-        self.view.read().objects.iter().for_each(|(key, object)| visit(key, object));
+        self.view.read().objects.iter().for_each(|(key, kept)| visit(key, &kept.open()));
     }
 
     /// Visits every object of one namespace.
@@ -144,7 +207,8 @@ impl<K: Resource> Store<K> {
     pub fn beginning_with(&self, key: &Key, mut visit: impl FnMut(&Key, &Arc<K>)) {
         let view = self.view.read();
         let fits = |found: &Key| found.namespace == key.namespace && found.name.starts_with(&key.name);
-        view.objects.range(key..).take_while(|(found, _)| fits(found)).for_each(|(found, object)| visit(found, object));
+        let found = view.objects.range(key..).take_while(|(found, _)| fits(found));
+        found.for_each(|(found, kept)| visit(found, &kept.open()));
     }
 
     /// Objects that could not be read as this kind.
@@ -185,7 +249,7 @@ impl<K: Resource> Store<K> {
     /// Records that we deleted the object: the view is settled once it is gone.
     pub fn deleted(&self, key: &Key, uid: &str) {
         let mut view = self.view.write();
-        if view.objects.get(key).is_some_and(|shown| shown.meta().uid.as_deref() == Some(uid)) {
+        if view.objects.get(key).is_some_and(|kept| kept.is(uid)) {
             view.deleted.insert(key.clone(), uid.to_owned());
         }
     }
@@ -222,8 +286,8 @@ impl<K: Resource> Store<K> {
         view.undecodable.clear();
         for decoded in list {
             match decoded {
-                Ok(object) => {
-                    view.objects.insert(Key::of(&object), Arc::new(object));
+                Ok(Shown { key, kept, .. }) => {
+                    view.objects.insert(key, kept);
                 }
                 Err(bad) => {
                     view.undecodable.insert(bad.key.clone(), bad);
@@ -232,7 +296,7 @@ impl<K: Resource> Store<K> {
         }
         let View { objects, changes, deleted, .. } = &mut *view;
         changes.extend(differing(&before, objects));
-        deleted.retain(|key, uid| objects.get(key).is_some_and(|shown| shown.meta().uid.as_ref() == Some(uid)));
+        deleted.retain(|key, uid| objects.get(key).is_some_and(|kept| kept.is(uid)));
         view.position = listed;
         if view.listed != Listed::InDoubt {
             view.listed = Listed::Whole;
@@ -253,13 +317,12 @@ impl<K: Resource> Store<K> {
     pub(super) fn apply(&self, decoded: Decoded<K>, revision: u64) {
         let mut view = self.view.write();
         let key = match decoded {
-            Ok(object) => {
-                let key = Key::of(&object);
-                if view.deleted.get(&key) != object.meta().uid.as_ref() {
+            Ok(Shown { key, uid, kept }) => {
+                if view.deleted.get(&key) != uid.as_ref() {
                     view.deleted.remove(&key);
                 }
                 view.undecodable.remove(&key);
-                view.objects.insert(key.clone(), Arc::new(object));
+                view.objects.insert(key.clone(), kept);
                 key
             }
             Err(bad) => {
@@ -300,10 +363,10 @@ pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_deref()?.parse().ok()
 }
 
-fn differing<K: Resource>(before: &BTreeMap<Key, Arc<K>>, after: &BTreeMap<Key, Arc<K>>) -> Vec<Key> {
+fn differing<K: Kind>(before: &BTreeMap<Key, Kept<K>>, after: &BTreeMap<Key, Kept<K>>) -> Vec<Key> {
     let gone = before.keys().filter(|key| !after.contains_key(*key));
-    let come = after.iter().filter(|(key, object)| {
-        before.get(*key).is_none_or(|earlier| earlier.meta().resource_version != object.meta().resource_version)
+    let come = after.iter().filter(|(key, kept)| {
+        before.get(*key).is_none_or(|earlier| earlier.resource_version() != kept.resource_version())
     });
     gone.chain(come.map(|(key, _)| key)).cloned().collect()
 }
@@ -327,9 +390,9 @@ mod tests {
     }
 
     fn listed(objects: Vec<ConfigMap>, revision: u64) -> Store<ConfigMap> {
-        let store = Store::new(Arc::new(Notify::new()));
+        let store = Store::new(Arc::new(Notify::new()), Some(pack));
         store.list_begins();
-        store.reset(objects.into_iter().map(Ok).collect(), revision).unwrap();
+        store.reset(objects.into_iter().map(|object| Ok(store.shown(object))).collect(), revision).unwrap();
         store
     }
 
@@ -339,9 +402,9 @@ mod tests {
         assert!(store.settled());
         store.wrote(&object("a", "1", 12));
         assert!(!store.settled());
-        store.apply(Ok(object("b", "2", 11)), 11);
+        store.apply(Ok(store.shown(object("b", "2", 11))), 11);
         assert!(!store.settled(), "an earlier event of another object is not enough");
-        store.apply(Ok(object("a", "1", 12)), 12);
+        store.apply(Ok(store.shown(object("a", "1", 12))), 12);
         assert!(store.settled());
     }
 
@@ -362,7 +425,7 @@ mod tests {
         assert!(!store.settled());
         store.delete(key("a"), 11);
         assert!(!store.settled());
-        store.apply(Ok(object("b", "9", 13)), 13);
+        store.apply(Ok(store.shown(object("b", "9", 13))), 13);
         assert!(store.settled());
     }
 
@@ -393,7 +456,7 @@ mod tests {
         store.apply(Err(bad.clone()), 11);
         assert_eq!((store.get(&key("a")), store.undecodable()), (None, vec![bad]));
         assert!(store.get(&key("b")).is_some());
-        store.apply(Ok(object("a", "1", 12)), 12);
+        store.apply(Ok(store.shown(object("a", "1", 12))), 12);
         assert!(store.get(&key("a")).is_some() && store.undecodable().is_empty());
     }
 
@@ -402,7 +465,12 @@ mod tests {
         let store = listed(vec![object("same", "1", 5), object("changed", "2", 6), object("gone", "3", 7)], 10);
         store.take_changes();
         store
-            .reset(vec![Ok(object("same", "1", 5)), Ok(object("changed", "2", 12)), Ok(object("new", "4", 13))], 20)
+            .reset(
+                [object("same", "1", 5), object("changed", "2", 12), object("new", "4", 13)]
+                    .map(|object| Ok(store.shown(object)))
+                    .into(),
+                20,
+            )
             .unwrap();
         assert_eq!(store.take_changes(), BTreeSet::from([key("changed"), key("gone"), key("new")]));
     }

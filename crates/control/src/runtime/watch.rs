@@ -19,7 +19,7 @@ use super::decode::Guarded;
 use super::endpoint::Endpoint;
 use super::metrics::{KindLabel, Metrics};
 use super::ready::Readiness;
-use super::store::{Decoded, Key, Store, Undecodable, WentBack, revision};
+use super::store::{Decoded, Key, Pack, Store, Undecodable, WentBack, revision};
 use super::tasks::Tasks;
 
 /// A kind that can be watched: known at compile time and readable.
@@ -38,13 +38,15 @@ pub struct Selection<K> {
     pub fields: Option<String>,
     /// Drops what the capability does not read, before the object is kept. managedFields are dropped always.
     pub trim: fn(&mut K),
+    /// Keeps objects as text: for a kind with very many objects, each of which is looked at rarely.
+    pub pack: Option<Pack<K>>,
     /// The kind may not be served at all: then there are no such objects, and it is looked for again and again.
     pub optional: bool,
 }
 
 impl<K> Default for Selection<K> {
     fn default() -> Self {
-        Self { namespace: String::new(), labels: None, fields: None, trim: |_| {}, optional: false }
+        Self { namespace: String::new(), labels: None, fields: None, trim: |_| {}, pack: None, optional: false }
     }
 }
 
@@ -72,7 +74,7 @@ impl Watches {
 
     /// Starts watching a kind.
     pub fn add<K: Kind>(&mut self, selection: Selection<K>) -> Store<K> {
-        let store = Store::new(self.changed.clone());
+        let store = Store::new(self.changed.clone(), selection.pack);
         let kind = K::kind(&()).into_owned();
         let watch = Watch {
             endpoint: Endpoint::<K>::new(&self.client, &selection.namespace).read_as(),
@@ -260,7 +262,7 @@ impl<K: Kind> Watch<K> {
         let mut object = object?;
         object.meta_mut().managed_fields = None;
         (self.selection.trim)(&mut object);
-        Ok(object)
+        Ok(self.store.shown(object))
     }
 
     fn report<'a>(&self, undecodable: impl IntoIterator<Item = &'a Undecodable>) {
