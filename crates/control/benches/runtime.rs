@@ -32,7 +32,10 @@ use tokio::runtime::Runtime;
 const OBJECTS: u64 = 5_000;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().thread_keep_alive(Duration::from_hours(1)).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .thread_keep_alive(Duration::from_hours(1))
+        .enable_all()
+        .build()?;
     let canned = Arc::new(Canned::new());
     let mut bench = Bench::from_arguments("runtime")?;
     bench.compare(
