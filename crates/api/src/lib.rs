@@ -21,6 +21,36 @@
 #![warn(missing_docs)]
 #![expect(clippy::duplicated_attributes, reason = "kube takes several printer columns as repeated attributes")]
 
+/// Makes a struct with `metadata` a resource, for kinds that kube's derive does not know.
+#[macro_export]
+macro_rules! resource {
+    ($type:ident, $group:expr, $version:expr, $kind:expr, $plural:expr, $scope:ty) => {
+        impl ::kube::Resource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> ::std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+            fn group((): &()) -> ::std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+            fn version((): &()) -> ::std::borrow::Cow<'_, str> {
+                $version.into()
+            }
+            fn plural((): &()) -> ::std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &::kube::api::ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ::kube::api::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
 pub mod address_claim;
 pub mod egress;
 mod schema;

@@ -1,13 +1,10 @@
 //! EgressEndpointSlice and EgressClusterEndpointSlice: the pods that a policy selects, for other readers.
 
-use std::borrow::Cow;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
     CustomResourceDefinitionVersion, CustomResourceSubresourceStatus, CustomResourceSubresources,
     CustomResourceValidation, JSONSchemaProps,
 };
-use kube::Resource;
 use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,29 +53,7 @@ pub struct Endpoint {
 /// Both kinds have their list at the top level, which kube's derive does not know.
 macro_rules! slice {
     ($kind:ident, $plural:literal, $singular:literal, $short:literal, $scope:literal, $marker:ty) => {
-        impl Resource for $kind {
-            type DynamicType = ();
-            type Scope = $marker;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                stringify!($kind).into()
-            }
-            fn group((): &()) -> Cow<'_, str> {
-                GROUP.into()
-            }
-            fn version((): &()) -> Cow<'_, str> {
-                VERSION.into()
-            }
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
+        crate::resource!($kind, GROUP, VERSION, stringify!($kind), $plural, $marker);
 
         impl $kind {
             /// The kind's definition.

@@ -46,7 +46,7 @@ impl Agents {
     }
 
     fn is_ready(&self, node: &str) -> bool {
-        let node = self.nodes.get(&Key { namespace: String::new(), name: node.to_owned() });
+        let node = self.nodes.get(&Key::of_cluster(node));
         let conditions = node.as_ref().and_then(|node| node.status.as_ref()?.conditions.as_deref()).unwrap_or_default();
         conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
     }

@@ -16,6 +16,7 @@ use portolan_core::net::claim_name;
 use super::model::{Dirty, Model};
 use super::observe::Cache;
 use super::ranges;
+use super::recycle::Recycling;
 use crate::runtime::Error;
 use crate::runtime::endpoint::Part;
 use crate::runtime::store::Key;
@@ -24,41 +25,59 @@ use crate::runtime::write::{Writer, Wrote};
 /// How many writes are under way at a time.
 pub(super) const AT_ONCE: usize = 16;
 
-/// Which addresses have a claim that says what was planned, and was seen to: all but those listed. Only this file can
-/// make one.
-pub(super) struct Done(BTreeSet<IpAddr>);
+/// What became of the claims. Only this file can make one.
+#[derive(Default)]
+pub(super) struct Done {
+    /// Their claims do not say yet what was planned, or were not seen to.
+    unseen: BTreeSet<IpAddr>,
+    /// Addresses that can be given again, and whose they were.
+    pub(super) released: Vec<(IpAddr, GatewayName)>,
+}
 
 impl Done {
     pub(super) fn is_recorded(&self, address: IpAddr) -> bool {
-        !self.0.contains(&address)
+        !self.unseen.contains(&address)
     }
 }
 
-/// Writes claims; what failed stays dirty. Gives what is recorded as planned, and the first failure.
-pub(super) async fn claims(writer: &Writer, cache: &Cache, model: &Model, dirty: &mut Dirty) -> (Done, Option<Error>) {
+/// Writes claims; what failed stays dirty. Gives what was done, and the first failure.
+pub(super) async fn claims(
+    writer: &Writer,
+    cache: &Cache,
+    model: &Model,
+    recycling: &Recycling,
+    dirty: &mut Dirty,
+) -> (Done, Option<Error>) {
     if std::mem::take(&mut dirty.standby) {
         dirty.addresses.extend(model.planner.addresses());
     }
     let standbys = standbys(model, &dirty.addresses);
-    let steps: Vec<(IpAddr, Step)> =
-        dirty.addresses.iter().map(|address| (*address, step(cache, model, &standbys, *address))).collect();
-    let work =
-        futures::stream::iter(steps).map(|(address, step)| async move { (address, take(writer, cache, step).await) });
-    let ended: Vec<(IpAddr, Result<Wrote, Error>)> = work.buffer_unordered(AT_ONCE).collect().await;
-    let (mut unseen, mut first) = (BTreeSet::new(), None);
-    dirty.addresses.clear();
-    for (address, outcome) in ended {
+    let steps: Vec<(IpAddr, Step)> = std::mem::take(&mut dirty.addresses)
+        .into_iter()
+        .map(|address| (address, step(cache, model, recycling, &standbys, address)))
+        .collect();
+    let work = futures::stream::iter(steps).map(|(address, step)| async move {
+        let releases = step.releases();
+        (address, releases, take(writer, cache, step).await)
+    });
+    let ended: Vec<(IpAddr, Option<GatewayName>, Result<Wrote, Error>)> =
+        work.buffer_unordered(AT_ONCE).collect().await;
+    let (mut done, mut first) = (Done::default(), None);
+    for (address, releases, outcome) in ended {
         match outcome {
             Ok(Wrote::Unchanged) => {}
-            Ok(Wrote::Changed) => _ = unseen.insert(address),
+            Ok(Wrote::Changed) => {
+                done.unseen.insert(address);
+                done.released.extend(releases.map(|gateway| (address, gateway)));
+            }
             Err(problem) => {
-                unseen.insert(address);
+                done.unseen.insert(address);
                 dirty.addresses.insert(address);
                 first.get_or_insert(problem);
             }
         }
     }
-    (Done(unseen), first)
+    (done, first)
 }
 
 /// What one address needs.
@@ -67,18 +86,29 @@ enum Step {
     Create(Box<AddressClaim>),
     Replace(Box<AddressClaim>),
     Delete(Arc<AddressClaim>),
+    /// Nobody uses it, and nobody has it any more: the finalizer goes, and the claim with it.
+    Release(Box<AddressClaim>),
 }
 
-fn step(cache: &Cache, model: &Model, standbys: &Standbys, address: IpAddr) -> Step {
-    let key = Key { namespace: String::new(), name: claim_name(address) };
-    let (wanted, seen) = (model.planner.placed(address), cache.claims.get(&key));
+impl Step {
+    /// The gateway whose address it releases.
+    fn releases(&self) -> Option<GatewayName> {
+        let Self::Release(claim) = self else { return None };
+        claim.spec.egress.as_ref().map(|record| record.gateway.as_str().into())
+    }
+}
+
+fn step(cache: &Cache, model: &Model, recycling: &Recycling, standbys: &Standbys, address: IpAddr) -> Step {
+    let (wanted, seen) = (model.planner.placed(address), cache.claim(address));
     match (wanted, seen) {
         (Some(placed), None) => {
             let record = record(address, &placed, None, standbys);
-            Step::Create(Box::new(claim(key.name, record)))
+            Step::Create(Box::new(claim(claim_name(address), record)))
         }
         // Somebody deleted it under its users: it must go before it can be made again.
-        (Some(_), Some(seen)) if seen.metadata.deletion_timestamp.is_some() => released(&seen),
+        (Some(_), Some(seen)) if seen.metadata.deletion_timestamp.is_some() => {
+            unheld(&seen).map_or(Step::Nothing, Step::Replace)
+        }
         (Some(placed), Some(seen)) => {
             let Some(before) = &seen.spec.egress else { return Step::Nothing };
             let record = record(address, &placed, Some((before, &seen)), standbys);
@@ -96,10 +126,9 @@ fn step(cache: &Cache, model: &Model, standbys: &Standbys, address: IpAddr) -> S
             Step::Replace(Box::new(claim))
         }
         (None, Some(seen)) if seen.spec.egress.is_some() => match seen.metadata.deletion_timestamp {
-            None if model.planner.world().keep_unused => Step::Nothing,
-            None => Step::Delete(seen),
-            Some(_) if withdrawn(model, &seen) => released(&seen),
-            Some(_) => Step::Nothing,
+            None if model.planner.is_recycled(address) && recycling.may_go(address) => Step::Delete(seen),
+            Some(_) if withdrawn(model, &seen) => unheld(&seen).map_or(Step::Nothing, Step::Release),
+            None | Some(_) => Step::Nothing,
         },
         (None, _) => Step::Nothing,
     }
@@ -116,18 +145,20 @@ fn withdrawn(model: &Model, claim: &AddressClaim) -> bool {
     never_held || state == Some(HoldingState::Released) || !alive
 }
 
-/// Lets a claim that is being deleted go.
-fn released(seen: &Arc<AddressClaim>) -> Step {
-    let mut claim = seen.as_ref().clone();
+/// A claim that is being deleted, without what holds it; none if nothing of ours does.
+fn unheld(seen: &AddressClaim) -> Option<Box<AddressClaim>> {
+    let mut claim = seen.clone();
     claim.finalizers_mut().retain(|finalizer| finalizer != words::ADDRESS_CLAIM_FINALIZER);
-    if claim.finalizers() == seen.finalizers() { Step::Nothing } else { Step::Replace(Box::new(claim)) }
+    (claim.finalizers() != seen.finalizers()).then(|| Box::new(claim))
 }
 
 async fn take(writer: &Writer, cache: &Cache, step: Step) -> Result<Wrote, Error> {
     match step {
         Step::Nothing => Ok(Wrote::Unchanged),
         Step::Create(claim) => writer.create(&cache.claims, claim.as_ref()).await,
-        Step::Replace(claim) => writer.replace(&cache.claims, Part::Object, claim.as_ref()).await,
+        Step::Replace(claim) | Step::Release(claim) => {
+            writer.replace(&cache.claims, Part::Object, claim.as_ref()).await
+        }
         Step::Delete(claim) => writer.delete(&cache.claims, claim.as_ref()).await,
     }
 }
@@ -219,7 +250,7 @@ pub(super) async fn finalizers(
 ) -> Option<Error> {
     let mut first = None;
     for name in gateways {
-        let seen = cache.gateways.get(&Key { namespace: String::new(), name: name.to_string() });
+        let seen = cache.gateways.get(&Key::of_cluster(name));
         if let Some(seen) = seen
             && let Err(problem) = finalizer(writer, cache, model, &seen).await
         {
@@ -255,7 +286,7 @@ async fn finalizer(writer: &Writer, cache: &Cache, model: &Model, gateway: &Egre
 
 /// The one EgressClusterInfo: made when it is missing, its status as found.
 pub(super) async fn cluster_info(writer: &Writer, cache: &Cache, model: &Model) -> Result<(), Error> {
-    let key = Key { namespace: String::new(), name: ranges::NAME.to_owned() };
+    let key = Key::of_cluster(ranges::NAME);
     let Some(seen) = cache.infos.get(&key) else {
         let metadata = ObjectMeta { name: Some(key.name), ..ObjectMeta::default() };
         writer.create(&cache.infos, &EgressClusterInfo { metadata, ..EgressClusterInfo::default() }).await?;

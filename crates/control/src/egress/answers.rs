@@ -10,10 +10,10 @@ use portolan_core::egress::{
 use portolan_core::net::parse_claim_name;
 use serde_json::{Map, Value, json};
 
-use super::because;
 use super::model::Model;
 use super::snapshot::Objects;
 use super::status::{obstacles, wanted};
+use super::tell::because;
 use super::validate::Families;
 use crate::answers::{Answer, Column, Unanswered, row};
 use crate::runtime::store::Key;
@@ -130,8 +130,8 @@ fn obstacle_rows(before: &Model, after: &Model, will: &Plan) -> Vec<Map<String, 
     });
     let mut rows: Vec<_> = newly.collect();
     for (name, checked) in &after.gateways.by_name {
-        let known = before.gateways.by_name.get(name).and_then(|checked| checked.problem.as_ref());
-        if let Some(problem) = checked.problem.as_ref().filter(|problem| known != Some(problem)) {
+        let known = before.gateways.by_name.get(name).and_then(|checked| checked.refusal(false));
+        if let Some(problem) = checked.refusal(false).filter(|problem| known.as_ref() != Some(problem)) {
             rows.push(row([
                 ("what", json!(format!("gateway {name}"))),
                 ("change", json!(problem.reason)),
@@ -294,7 +294,8 @@ pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Ans
     for (name, checked) in &model.gateways.by_name {
         let (usage, eligible) = (model.planner.usage(name), model.planner.eligible(name));
         let nodes = model.planner.view(name, 0).map(|view| view.nodes.len()).unwrap_or_default();
-        let ready = checked.problem.is_none() && !eligible.is_empty();
+        let problem = checked.refusal(false);
+        let ready = problem.is_none() && !eligible.is_empty();
         let used = |family: usize| {
             format!("{}/{}", usage.total[family].saturating_sub(usage.free[family]), usage.total[family])
         };
@@ -306,7 +307,7 @@ pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Ans
             ("ipv6", json!(used(1))),
             ("policies", json!(usage.granted)),
             ("waiting", json!(usage.waiting)),
-            ("problem", json!(checked.problem.as_ref().map(|problem| problem.message.clone()))),
+            ("problem", json!(problem.map(|problem| problem.message))),
         ]));
     }
     let healthy = rows.iter().all(|row| row["ready"] == json!(true) && row["waiting"] == json!(0));

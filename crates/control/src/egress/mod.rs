@@ -18,14 +18,18 @@
 
 mod act;
 pub(crate) mod answers;
+mod coming;
 mod metrics;
 mod model;
 mod observe;
 mod ranges;
+mod recorded;
+mod recycle;
 mod selected;
 mod slices;
 mod snapshot;
 mod status;
+mod tell;
 mod tunnels;
 mod validate;
 pub mod webhooks;
@@ -38,27 +42,41 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use portolan_core::egress::{Cause, GatewayName, Move};
+use portolan_core::egress::GatewayName;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
-use tracing::info;
 
+use self::coming::worth_waiting_for;
 use self::metrics::Metrics;
 use self::model::{Dirty, Model};
 use self::observe::Probation;
+use self::recycle::Recycling;
 use self::status::Reporting;
+use self::tell::{Failovers, Telling};
+use self::tunnels::Numbering;
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
-use crate::runtime::events::{Recorder, Tone, What};
+use crate::runtime::events::Recorder;
 use crate::runtime::store::Key;
 use crate::runtime::turn::{Next, Turn};
 use crate::runtime::write::Writer;
 
 /// How egress runs.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub families: Families,
     pub tunnels: Subnets,
+    /// How long a claim that nobody was ever seen to use is kept: its policy may be seen later than the claim.
+    pub keep_unseen: Duration,
+    /// How long a new term waits at most, before it places anything, for nodes that are about to be ready.
+    pub await_nodes: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let moment = Duration::from_secs(5);
+        Self { families: Families::default(), tunnels: Subnets::default(), keep_unseen: moment, await_nodes: moment }
+    }
 }
 
 /// Starts the loop on the process's tasks.
@@ -72,11 +90,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
         recorder: ctx.recorder("egress"),
         metrics: Metrics::register(registry),
         probation: Probation::default(),
-        model: None,
-        dirty: Dirty::default(),
-        shown: BTreeMap::new(),
-        listed: None,
-        counted: None,
+        term: Term::default(),
     };
     ctx.tasks.spawn("egress", ctx.turns("egress").run(watches, egress));
     cache
@@ -89,9 +103,19 @@ struct Egress {
     recorder: Recorder,
     metrics: Metrics,
     probation: Probation,
-    /// None until the first turn of a term.
+    term: Term,
+}
+
+/// What this replica knows and has yet to do since it began to lead.
+#[derive(Default)]
+struct Term {
+    /// The first turn.
+    began: Option<Instant>,
+    /// None until something was planned.
     model: Option<Model>,
     dirty: Dirty,
+    recycling: Recycling,
+    failovers: Failovers,
     /// When each gateway's status was written last.
     shown: BTreeMap<GatewayName, Instant>,
     /// When slices were written last.
@@ -107,14 +131,23 @@ const COUNT: Duration = Duration::from_secs(5);
 
 impl Turn for Egress {
     fn begin(&mut self) {
-        self.model = None;
+        self.term = Term::default();
     }
 
     async fn turn(&mut self) -> Result<Next, Error> {
         let now = Instant::now();
-        let Self { cache, options, writer, recorder, metrics, probation, model, dirty, shown, listed, counted } = self;
+        let Self { cache, options, writer, recorder, metrics, probation, term } = self;
+        let Term { began, model, dirty, recycling, failovers, shown, listed, counted } = term;
+        let numbering = Numbering { writer, cache, metrics, subnets: options.tunnels };
+        let telling = Telling { recorder, cache, metrics };
         // observe (no client): every watch has synced and shows our own last writes
         let moved = cache.moved();
+        let patient_until = *began.get_or_insert(now) + options.await_nodes;
+        if model.is_none() && now < patient_until && worth_waiting_for(cache, options.families) {
+            // nodes get ready only with the number of their tunnel
+            tunnels::apply(&numbering, &mut cache.nodes_and_tunnels()).await?;
+            return Ok(Next::After(patient_until - now));
+        }
         // validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in the plan
         let model = if let Some(model) = model {
             model.follow(cache, &moved, probation, now, dirty);
@@ -126,12 +159,16 @@ impl Turn for Egress {
             model.insert(whole)
         };
         dirty.policies.extend(model.selected.reshadow());
+        recycling.note(&dirty.addresses, &model.planner, |address| cache.claim(address).is_some(), now);
+        dirty.addresses.extend(recycling.answered());
+        if recycling.asks(options.keep_unseen, now) {
+            cache.list_users_again();
+        }
         // act (client): what holds a gateway, then the claims, and only what differs
         let unheld = act::finalizers(writer, cache, model, &dirty.gateways).await;
-        let (done, failure) = act::claims(writer, cache, model, dirty).await;
+        let (done, failure) = act::claims(writer, cache, model, recycling, dirty).await;
         let mut failure = unheld.or(failure);
-        tell_moves(recorder, cache, metrics, std::mem::take(&mut dirty.moves)).await;
-        failure = failure.or(tunnels::apply(writer, cache, options.tunnels, &mut dirty.tunnels).await.err());
+        failure = failure.or(tunnels::apply(&numbering, &mut dirty.tunnels).await.err());
         if dirty.info {
             match act::cluster_info(writer, cache, model).await {
                 Ok(()) => dirty.info = false,
@@ -139,6 +176,9 @@ impl Turn for Egress {
             }
         }
         // status (client): says what was done, not what was hoped
+        telling.moves(std::mem::take(&mut dirty.moves), failovers, now).await;
+        telling.failovers(failovers, model, now).await;
+        telling.released(&done.released).await;
         let reporting = Reporting { writer, recorder, cache, model };
         failure = failure.or(status::policies(&reporting, &done, &mut dirty.policies).await);
         let again = views(&reporting, dirty, shown, listed, now, &mut failure).await;
@@ -150,7 +190,10 @@ impl Turn for Egress {
         match failure {
             Some(problem) => Err(problem),
             None if !dirty.policies.is_empty() => Ok(Next::After(Duration::ZERO)),
-            None => Ok(next(again.into_iter().chain(recount.filter(|_| !moved.is_empty())).min(), probation, now)),
+            None => {
+                let recount = recount.filter(|_| !moved.is_empty());
+                Ok(next([again, recount, recycling.due(options.keep_unseen)], probation, now))
+            }
         }
     }
 }
@@ -168,7 +211,7 @@ async fn views(
     let mut again = None;
     let mut later = |due: Instant| again = Some(again.map_or(due, |earlier: Instant| earlier.min(due)));
     for name in dirty.gateways.clone() {
-        let Some(seen) = cache.gateways.get(&Key { namespace: String::new(), name: name.to_string() }) else {
+        let Some(seen) = cache.gateways.get(&Key::of_cluster(&name)) else {
             dirty.gateways.remove(&name);
             shown.remove(&name);
             continue;
@@ -204,33 +247,7 @@ async fn views(
     again
 }
 
-fn next(again: Option<Instant>, probation: &Probation, now: Instant) -> Next {
-    let earliest = probation.waiting().map(|(_, until)| until).chain(again).min();
+fn next(again: [Option<Instant>; 3], probation: &Probation, now: Instant) -> Next {
+    let earliest = probation.waiting().map(|(_, until)| until).chain(again.into_iter().flatten()).min();
     earliest.map_or(Next::OnChange, |due| Next::After(due.saturating_duration_since(now)))
-}
-
-async fn tell_moves(recorder: &Recorder, cache: &Cache, metrics: &Metrics, moves: Vec<Move>) {
-    for Move { eip, policy, gateway, from, to, why } in moves {
-        metrics.moved(why);
-        let what =
-            policy.map_or_else(|| eip.to_string(), |policy| format!("policy {policy}, on its node's own address,"));
-        let at = |node: Option<&str>| node.unwrap_or("no node").to_owned();
-        let note = format!("{what} goes from {} to {}: {}", at(from.as_deref()), at(to.as_deref()), because(why));
-        info!(gateway = &*gateway, note, "moved");
-        if let Some(gateway) = cache.gateways.get(&Key { namespace: String::new(), name: gateway.to_string() }) {
-            let what = What { reason: "EIPMoved", action: "Move", note: &note };
-            recorder.report(gateway.as_ref(), Tone::Normal, &what).await;
-        }
-    }
-}
-
-/// Why something moved, in words.
-pub(crate) const fn because(why: Cause) -> &'static str {
-    match why {
-        Cause::NodeDeleted => "the node is gone",
-        Cause::NodeNotReady => "the node is not ready, or is being drained",
-        Cause::NotSelected => "the gateway no longer selects the node",
-        Cause::Barred => "the address cannot live on the node",
-        Cause::NodeReady => "a node is ready again",
-    }
 }

@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use kube::ResourceExt;
 use portolan_api::address_claim::{AddressClaim, HoldingState};
-use portolan_api::egress::{EgressClusterInfoStatus, EgressGateway, Phase};
+use portolan_api::egress::{EgressClusterInfoStatus, Phase};
 use portolan_core::egress::{
-    Binding, Change, Eip, GatewayName, Held, Ledger, Move, Node, NodeName, Planner, PolicyName, Touched, World,
+    Change, GatewayName, Held, Ledger, Move, Node, NodeName, Planner, Policy, PolicyName, Touched, World,
 };
 use portolan_core::net::{AddressSet, Range, parse_claim_name};
 use portolan_core::select::Labels;
@@ -17,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::observe::{Cache, Moved, Probation, says_ready};
 use super::ranges;
+use super::recorded::{Shown, newly_seen};
 use super::selected::Selected;
 use super::validate::{Families, Gateways, PolicyView, Problem, gateways, labels, policy, resolve};
 use crate::runtime::store::Key;
@@ -71,15 +70,13 @@ impl Model {
         for (name, checked) in &gateways.by_name {
             world.gateways.insert(name.clone(), checked.gateway.clone());
         }
-        let mut dirty = Dirty { info: true, standby: true, ..Dirty::default() };
+        let mut dirty = Dirty { info: true, standby: true, tunnels: cache.nodes_and_tunnels(), ..Dirty::default() };
         cache.nodes.for_each(|key, _| {
             let name: NodeName = key.name.as_str().into();
             if let Some(node) = node(cache, &name, probation, now) {
                 world.nodes.insert(name, node);
             }
-            dirty.tunnels.insert(key.name.clone());
         });
-        cache.tunnels.for_each(|key, _| _ = dirty.tunnels.insert(key.name.clone()));
         let mut ledger = Ledger::default();
         cache.claims.for_each(|key, claim| {
             let Some(address) = parse_claim_name(&key.name) else { return };
@@ -89,17 +86,15 @@ impl Model {
             ledger.addresses.extend(held(claim).map(|held| (address, held)));
             dirty.addresses.insert(address);
         });
-        cache.gateways.for_each(|_, gateway| shown_bindings(gateway, &mut ledger.bindings));
+        let shown = Shown::by_gateways(cache);
         let mut problems = BTreeMap::new();
         each_policy(cache, |view| {
-            let name = view.name();
-            let recorded = recorded_gateway(cache, view, &gateways);
-            let standing = policy(view, &namespace_labels(cache, view), &gateways, recorded.as_ref());
-            if let Some(binding) =
-                binding(view, recorded.or_else(|| standing.policy.as_ref().map(|policy| policy.gateway.clone())))
-            {
-                ledger.bindings.insert(name.clone(), binding);
-            }
+            let (name, namespace) = (view.name(), namespace_labels(cache, view));
+            let own = resolve(view, &namespace, &gateways);
+            let own = own.as_ref().and_then(|own| Some((own, gateways.by_name.get(own)?)));
+            let granted = shown.granted(cache, view, own);
+            let standing = policy(view, &namespace, &gateways, granted.as_ref().map(|granted| &granted.gateway));
+            ledger.bindings.extend(granted.map(|granted| (name.clone(), granted)));
             problems.extend(standing.problem.map(|problem| (name.clone(), problem)));
             world.policies.extend(standing.policy.map(|policy| (name.clone(), policy)));
             dirty.policies.insert(name.clone());
@@ -245,13 +240,23 @@ impl Model {
         if self.selected.policy(cache, &name, view) {
             dirty.slices.insert(name.clone());
         }
-        let recorded = self.planner.binding(&name).map(|binding| binding.gateway.clone());
+        let recorded = self.planner.binding(&name).map(|binding| binding.gateway);
         let standing = view.map(|view| policy(view, &namespace_labels(cache, view), &self.gateways, recorded.as_ref()));
-        match standing.as_ref().and_then(|standing| standing.problem.clone()) {
+        let standing = standing.unwrap_or_default();
+        match standing.problem {
             Some(problem) => self.problems.insert(name.clone(), problem),
             None => self.problems.remove(&name),
         };
-        dirty.take(self.planner.change(Change::Policy(name, standing.and_then(|standing| standing.policy))));
+        let uid = |policy: Option<&Policy>| policy.map(|policy| policy.uid.clone());
+        let known = uid(self.planner.world().policies.get(&name)) == uid(standing.policy.as_ref());
+        let own = standing.policy.as_ref().map(|policy| policy.gateway.clone());
+        dirty.take(self.planner.change(Change::Policy(name.clone(), standing.policy)));
+        // One that is seen late, as our view was old, may have been granted something by whoever led meanwhile.
+        if let (Some(view), Some(own)) = (view, own.filter(|_| !known))
+            && let Some(granted) = newly_seen(cache, view, &own)
+        {
+            dirty.take(self.planner.change(Change::Bound(name, Some(granted))));
+        }
     }
 
     fn follow_pods(&mut self, cache: &Cache, moved: &Moved, dirty: &mut Dirty) {
@@ -283,7 +288,7 @@ pub(super) fn each_policy(cache: &Cache, mut visit: impl FnMut(PolicyView<'_>)) 
     cache.cluster_policies.for_each(|_, policy| visit(PolicyView::from(&**policy)));
 }
 
-fn checked(cache: &Cache, families: Families, inside: &AddressSet) -> Gateways {
+pub(super) fn checked(cache: &Cache, families: Families, inside: &AddressSet) -> Gateways {
     let seen = cache.gateways.all();
     gateways(seen.values().map(AsRef::as_ref), families, inside)
 }
@@ -301,7 +306,7 @@ pub(super) fn inside(cache: &Cache, found: &EgressClusterInfoStatus) -> AddressS
 
 /// None when the node does not exist.
 fn node(cache: &Cache, name: &NodeName, probation: &mut Probation, now: Instant) -> Option<Node> {
-    let key = Key { namespace: String::new(), name: name.to_string() };
+    let key = Key::of_cluster(name);
     let Some(node) = cache.nodes.get(&key) else {
         probation.forget(name);
         return None;
@@ -312,7 +317,7 @@ fn node(cache: &Cache, name: &NodeName, probation: &mut Probation, now: Instant)
 
 /// The phase of a node's tunnel; one that does not exist is pending.
 pub(super) fn phase(cache: &Cache, node: &str) -> Phase {
-    let tunnel = cache.tunnels.get(&Key { namespace: String::new(), name: node.to_owned() });
+    let tunnel = cache.tunnels.get(&Key::of_cluster(node));
     tunnel.and_then(|tunnel| tunnel.status.as_ref()?.phase).unwrap_or_default()
 }
 
@@ -347,57 +352,12 @@ pub(super) fn namespace_labels(cache: &Cache, view: PolicyView<'_>) -> Labels {
     let Some(namespace) = view.metadata.namespace.clone().filter(|_| !view.of_cluster) else {
         return Labels::default();
     };
-    let namespace = cache.namespaces.get(&Key { namespace: String::new(), name: namespace });
+    let namespace = cache.namespaces.get(&Key::of_cluster(&namespace));
     namespace.map(|namespace| labels(&namespace.metadata)).unwrap_or_default()
-}
-
-/// The gateway that granted what a policy's status records, as the claims tell it. Tenants may be able to write that
-/// status: the address of a gateway that is not the policy's own counts only if that gateway shows the policy.
-fn recorded_gateway(cache: &Cache, view: PolicyView<'_>, gateways: &Gateways) -> Option<GatewayName> {
-    let (eip, _) = view.granted()?;
-    let claim = eip.addresses().find_map(|address| {
-        cache.claims.get(&Key { namespace: String::new(), name: portolan_core::net::claim_name(address) })
-    })?;
-    let recorded: GatewayName = claim.spec.egress.as_ref()?.gateway.as_str().into();
-    let own = resolve(view, &namespace_labels(cache, view), gateways).is_some_and(|own| own == recorded);
-    (own || shows(cache, &recorded, &view.name())).then_some(recorded)
-}
-
-fn shows(cache: &Cache, gateway: &GatewayName, policy: &PolicyName) -> bool {
-    let gateway = cache.gateways.get(&Key { namespace: String::new(), name: gateway.to_string() });
-    let nodes = gateway.iter().flat_map(|gateway| &gateway.status).flat_map(|status| &status.node_list);
-    let mut shown = nodes.flat_map(|node| node.eips.iter().chain(&node.epis)).flat_map(|entry| &entry.policies);
-    shown.any(|shown| shown.name == *policy.name && shown.namespace == policy.namespace.as_deref().unwrap_or_default())
-}
-
-fn binding(view: PolicyView<'_>, gateway: Option<GatewayName>) -> Option<Binding> {
-    let (eip, node) = view.granted()?;
-    Some(Binding { eip, node: node.map(NodeName::from), gateway: gateway? })
-}
-
-/// Objects of the original may have been granted something that only the gateway's status shows. A status of ours only
-/// repeats what policies say themselves, and would give to a policy what a namesake had before it.
-fn shown_bindings(gateway: &EgressGateway, bindings: &mut BTreeMap<PolicyName, Binding>) {
-    if gateway.status.as_ref().is_some_and(|status| status.observed_generation.is_some()) {
-        return;
-    }
-    let name: GatewayName = gateway.name_any().into();
-    for node in gateway.status.iter().flat_map(|status| &status.node_list) {
-        let entries = if node.eips.is_empty() { &node.epis } else { &node.eips };
-        for entry in entries {
-            let eip = Eip { v4: entry.ipv4.parse().ok(), v6: entry.ipv6.parse().ok() };
-            for policy in &entry.policies {
-                let namespace = (!policy.namespace.is_empty()).then(|| Arc::from(policy.namespace.as_str()));
-                let policy = PolicyName { namespace, name: policy.name.as_str().into() };
-                let node = Some(node.name.as_str().into());
-                bindings.entry(policy).or_insert(Binding { eip, node, gateway: name.clone() });
-            }
-        }
-    }
 }
 
 /// The same on every replica and after every restart: the cluster's identity.
 fn seed(cache: &Cache) -> u64 {
-    let system = cache.namespaces.get(&Key { namespace: String::new(), name: "kube-system".to_owned() });
+    let system = cache.namespaces.get(&Key::of_cluster("kube-system"));
     xxh3_64(system.and_then(|namespace| namespace.metadata.uid.clone()).unwrap_or_default().as_bytes())
 }

@@ -1,6 +1,7 @@
 //! Watches -> what is seen, and which keys moved since the last turn. Synchronous, no client.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use portolan_api::egress::{
     EgressPolicy, EgressTunnel,
 };
 use portolan_api::words::egress as words;
+use portolan_core::net::claim_name;
 use tokio::time::Instant;
 
 use crate::runtime::lean::{CalicoPool, Pod};
@@ -105,6 +107,27 @@ impl Cache {
         }
     }
 
+    /// The claim of an address.
+    pub(super) fn claim(&self, address: IpAddr) -> Option<Arc<AddressClaim>> {
+        self.claims.get(&Key::of_cluster(&claim_name(address)))
+    }
+
+    /// The names of all nodes, and of those that left only their tunnel.
+    pub(super) fn nodes_and_tunnels(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        self.nodes.for_each(|key, _| _ = names.insert(key.name.clone()));
+        self.tunnels.for_each(|key, _| _ = names.insert(key.name.clone()));
+        names
+    }
+
+    /// Lists whoever could use an address once more before the next turn.
+    pub(super) fn list_users_again(&self) {
+        self.gateways.uncertain();
+        self.namespaces.uncertain();
+        self.policies.uncertain();
+        self.cluster_policies.uncertain();
+    }
+
     /// True while an object that may hold an address cannot be read.
     pub(super) fn blurred(&self) -> bool {
         !(self.policies.undecodable().is_empty()
@@ -114,7 +137,9 @@ impl Cache {
 }
 
 /// How long a node that was lost must be ready without a break before addresses go to it again.
-pub(super) const PROBATION: Duration = Duration::from_secs(10);
+const PROBATION: Duration = Duration::from_secs(10);
+/// Nodes that come back within this time of each other count together, so that what waits for them is spread.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// Remembers which nodes were lost, so that one that flaps is not trusted at once. Time is that of this process: no
 /// clock of another machine counts.
@@ -138,7 +163,7 @@ impl Probation {
             (None, false) => return false,
             (Some(_), false) => Trust::Lost,
             (Some(Trust::Lost), true) => Trust::ReadySince(now),
-            (Some(Trust::ReadySince(since)), true) if now < since + PROBATION => Trust::ReadySince(since),
+            (Some(Trust::ReadySince(since)), true) if now < self.until(since) => Trust::ReadySince(since),
             (None | Some(Trust::Trusted | Trust::ReadySince(_)), true) => Trust::Trusted,
         };
         self.nodes.insert(node.clone(), after);
@@ -153,9 +178,18 @@ impl Probation {
     /// Nodes that are waiting, and until when.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Arc<str>, Instant)> {
         self.nodes.iter().filter_map(|(node, trust)| match trust {
-            Trust::ReadySince(since) => Some((node, *since + PROBATION)),
+            Trust::ReadySince(since) => Some((node, self.until(*since))),
             Trust::Trusted | Trust::Lost => None,
         })
+    }
+
+    /// When a node that has been ready since then is trusted.
+    fn until(&self, since: Instant) -> Instant {
+        let all = self.nodes.values().filter_map(|trust| match trust {
+            Trust::ReadySince(other) => Some(*other),
+            Trust::Trusted | Trust::Lost => None,
+        });
+        all.filter(|other| *other <= since + TOGETHER).max().unwrap_or(since).max(since) + PROBATION
     }
 }
 
@@ -188,10 +222,15 @@ fn trim_node(node: &mut Node) {
 
 /// Whether the Node object says that the node can be used: ready, and not being drained.
 pub(super) fn says_ready(node: &Node) -> bool {
-    let drained = node.metadata.labels.as_ref().and_then(|labels| labels.get(words::DRAIN));
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    ready && drained.is_none_or(|value| value != "true")
+    ready && !is_drained(node)
+}
+
+/// Whether everything is to leave the node, by its label.
+pub(super) fn is_drained(node: &Node) -> bool {
+    let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(words::DRAIN));
+    label.is_some_and(|value| value == "true")
 }
 
 #[cfg(test)]
@@ -211,5 +250,21 @@ mod tests {
         assert_eq!(probation.waiting().map(|(_, until)| until).collect::<Vec<_>>(), [at(19)]);
         assert!(!probation.judge(&node, true, at(18)));
         assert!(probation.judge(&node, true, at(19)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_come_back_together_are_trusted_together() {
+        let (mut probation, start) = (Probation::default(), Instant::now());
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let [one, two, late] = ["n1", "n2", "n3"].map(Arc::<str>::from);
+        for node in [&one, &two, &late] {
+            assert!(probation.judge(node, true, at(0)) && !probation.judge(node, false, at(0)));
+        }
+        for (node, back) in [(&one, 0), (&two, 700), (&late, 5_000)] {
+            assert!(!probation.judge(node, true, at(back)));
+        }
+        assert!(!probation.judge(&one, true, at(10_000)), "the second is close behind");
+        assert!(probation.judge(&one, true, at(10_700)) && probation.judge(&two, true, at(10_700)));
+        assert!(!probation.judge(&late, true, at(10_700)));
     }
 }

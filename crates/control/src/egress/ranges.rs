@@ -14,7 +14,7 @@ pub(super) const NAME: &str = "default";
 
 /// What the status of EgressClusterInfo should say.
 pub(super) fn found(cache: &Cache) -> EgressClusterInfoStatus {
-    let key = Key { namespace: String::new(), name: NAME.to_owned() };
+    let key = Key::of_cluster(NAME);
     let spec = cache.infos.get(&key).map(|info| info.spec.clone()).unwrap_or_default();
     let EgressClusterInfoSpec { auto_detect, extra_cidr } = spec;
     let AutoDetect { pod_cidr_mode, cluster_ip, node_ip } = auto_detect.unwrap_or_default();

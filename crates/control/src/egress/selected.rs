@@ -66,7 +66,7 @@ impl Selectable {
         if pod.ended() || pod.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let namespace = cache.namespaces.get(&Key { namespace: String::new(), name: key.namespace.clone() });
+        let namespace = cache.namespaces.get(&Key::of_cluster(&key.namespace));
         let namespace = namespace.map(|namespace| labels(&namespace.metadata)).unwrap_or_default();
         Some(Self { namespace, pod: labels(&pod.metadata), addresses: addresses(pod) })
     }

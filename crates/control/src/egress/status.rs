@@ -13,7 +13,6 @@ use portolan_api::egress::{
 };
 use portolan_api::words::{conditions, reasons};
 use portolan_core::egress::{Binding, Eip, GatewayName, PolicyName, Unmet};
-use portolan_core::net::claim_name;
 
 use super::act::{AT_ONCE, Done};
 use super::model::{Model, phase};
@@ -204,8 +203,9 @@ fn pending(cache: &Cache, binding: &Binding) -> Option<Problem> {
     Some(Problem::new(reasons::NOT_PROGRAMMED, message))
 }
 
-fn is_held(cache: &Cache, address: IpAddr, node: &str) -> bool {
-    let claim = cache.claims.get(&Key { namespace: String::new(), name: claim_name(address) });
+/// True when the node says that it has the address, as it was last placed.
+pub(super) fn is_held(cache: &Cache, address: IpAddr, node: &str) -> bool {
+    let claim = cache.claim(address);
     claim.is_some_and(|claim| {
         let epoch = claim.spec.egress.as_ref().map(|record| record.epoch);
         let holding = claim.status.as_ref().and_then(|status| status.egress.as_ref());
@@ -271,7 +271,7 @@ pub(super) fn gateway_wanted(cache: &Cache, model: &Model, seen: &EgressGateway)
             .collect(),
         epis: Vec::new(),
     });
-    let not_accepted = model.gateways.by_name.get(&name).and_then(|checked| checked.problem.clone());
+    let not_accepted = model.gateways.by_name.get(&name).and_then(|checked| checked.refusal(false));
     let not_accepted = not_accepted.or_else(|| shrunk(model, &name));
     let not_programmed = model.planner.eligible(&name).is_empty().then(|| {
         Problem::new(

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use kube::api::ObjectMeta;
 use portolan_api::egress::{EgressTunnel, EgressTunnelStatus, Phase, Tunnel};
 
+use super::metrics::Metrics;
 use super::observe::Cache;
 use crate::runtime::Error;
 use crate::runtime::endpoint::Part;
@@ -40,20 +41,23 @@ pub(super) enum Step {
     Nothing,
 }
 
+/// What numbers are given with.
+pub(super) struct Numbering<'a> {
+    pub(super) writer: &'a Writer,
+    pub(super) cache: &'a Cache,
+    pub(super) metrics: &'a Metrics,
+    pub(super) subnets: Subnets,
+}
+
 /// Brings the tunnels of these nodes to what they should be; what failed stays in the set.
-pub(super) async fn apply(
-    writer: &Writer,
-    cache: &Cache,
-    subnets: Subnets,
-    nodes: &mut BTreeSet<String>,
-) -> Result<(), Error> {
+pub(super) async fn apply(numbering: &Numbering<'_>, nodes: &mut BTreeSet<String>) -> Result<(), Error> {
     if nodes.is_empty() {
         return Ok(());
     }
-    let mut numbers = numbers(cache);
+    let mut numbers = numbers(numbering.cache);
     let mut first = Ok(());
     for name in std::mem::take(nodes) {
-        if let Err(problem) = one(writer, cache, subnets, &name, &mut numbers).await {
+        if let Err(problem) = one(numbering, &name, &mut numbers).await {
             nodes.insert(name);
             first = first.and(Err(problem));
         }
@@ -61,14 +65,9 @@ pub(super) async fn apply(
     first
 }
 
-async fn one(
-    writer: &Writer,
-    cache: &Cache,
-    subnets: Subnets,
-    name: &str,
-    numbers: &mut BTreeMap<u32, String>,
-) -> Result<(), Error> {
-    let key = Key { namespace: String::new(), name: name.to_owned() };
+async fn one(numbering: &Numbering<'_>, name: &str, numbers: &mut BTreeMap<u32, String>) -> Result<(), Error> {
+    let Numbering { writer, cache, metrics, subnets } = numbering;
+    let key = Key::of_cluster(name);
     let (node, tunnel) = (cache.nodes.get(&key), cache.tunnels.get(&key));
     match (step(node.is_some(), tunnel.as_deref(), numbers), tunnel) {
         (Step::Create, _) => {
@@ -78,8 +77,9 @@ async fn one(
         (Step::Number(number), Some(tunnel)) => {
             numbers.insert(number, name.to_owned());
             let mut tunnel = tunnel.as_ref().clone();
-            tunnel.status = Some(numbered(tunnel.status.take().unwrap_or_default(), number, subnets));
+            tunnel.status = Some(numbered(tunnel.status.take().unwrap_or_default(), number, *subnets));
             writer.replace(&cache.tunnels, Part::Status, &tunnel).await?;
+            metrics.tunnel_numbered();
         }
         (Step::Delete, Some(tunnel)) => {
             let mut tunnel = tunnel.as_ref().clone();
@@ -90,6 +90,7 @@ async fn one(
             }
             if tunnel.metadata.deletion_timestamp.is_none() {
                 writer.delete(&cache.tunnels, &tunnel).await?;
+                metrics.tunnel_released();
             }
         }
         (Step::Number(_) | Step::Delete | Step::Nothing, _) => {}

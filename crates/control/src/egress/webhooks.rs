@@ -4,8 +4,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhook,
-    ValidatingWebhookConfiguration, WebhookClientConfig,
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -13,7 +12,9 @@ use kube::core::admission::{AdmissionRequest, Operation};
 use portolan_api::egress::{EgressClusterInfo, EgressClusterPolicy, EgressGateway, EgressIp, EgressPolicy, IpPools};
 use portolan_api::words::egress as words;
 use portolan_core::egress::{Ask, Eip, GatewayName, PolicyName};
-use portolan_core::net::{AddressSet, Family, Pool, claim_name, parse_claim_name};
+use portolan_core::net::{AddressSet, Family, Pool, parse_claim_name};
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::Options;
 use super::model::{each_policy, inside, namespace_labels};
@@ -22,93 +23,96 @@ use super::ranges;
 use super::validate::{
     CheckedGateway, Gateways, PolicyView, Problem, gateways, node_mode_warning, policy, policy_warnings, resolve,
 };
-use crate::runtime::store::Key;
 use crate::runtime::webhook::{Denied, Warnings, Webhooks};
 
 /// The name of both webhook configurations.
 pub const NAME: &str = "portolan-egress";
 
-/// What the API server asks about: path, resource, operations.
-const VALIDATED: [(&str, &str, &[&str]); 4] = [
-    ("/validate-egressgateway", "egressgateways", &["CREATE", "UPDATE", "DELETE"]),
-    ("/validate-egresspolicy", "egresspolicies", &["CREATE", "UPDATE"]),
-    ("/validate-egressclusterpolicy", "egressclusterpolicies", &["CREATE", "UPDATE"]),
-    ("/validate-egressclusterinfo", "egressclusterinfos", &["DELETE"]),
-];
+/// What the API server asks about, or lets us complete.
+struct Hook {
+    path: &'static str,
+    resource: &'static str,
+    operations: &'static [&'static str],
+}
 
-/// What the API server lets us complete. Policies on CREATE only: what is defaulted there cannot change later.
-const DEFAULTED: [(&str, &str, &[&str]); 3] = [
-    ("/mutate-egressgateway", "egressgateways", &["CREATE", "UPDATE"]),
-    ("/mutate-egresspolicy", "egresspolicies", &["CREATE"]),
-    ("/mutate-egressclusterpolicy", "egressclusterpolicies", &["CREATE"]),
-];
+const fn hook(path: &'static str, resource: &'static str, operations: &'static [&'static str]) -> Hook {
+    Hook { path, resource, operations }
+}
 
-/// The webhook configurations, for a webhook that is reached as `client` says for a path. They fail closed.
+const VALIDATE_GATEWAY: Hook = hook("/validate-egressgateway", "egressgateways", &["CREATE", "UPDATE", "DELETE"]);
+const VALIDATE_POLICY: Hook = hook("/validate-egresspolicy", "egresspolicies", &["CREATE", "UPDATE"]);
+const VALIDATE_CLUSTER_POLICY: Hook =
+    hook("/validate-egressclusterpolicy", "egressclusterpolicies", &["CREATE", "UPDATE"]);
+const VALIDATE_CLUSTER_INFO: Hook = hook("/validate-egressclusterinfo", "egressclusterinfos", &["DELETE"]);
+const DEFAULT_GATEWAY: Hook = hook("/mutate-egressgateway", "egressgateways", &["CREATE", "UPDATE"]);
+// Policies on CREATE only: what is defaulted there cannot change later.
+const DEFAULT_POLICY: Hook = hook("/mutate-egresspolicy", "egresspolicies", &["CREATE"]);
+const DEFAULT_CLUSTER_POLICY: Hook = hook("/mutate-egressclusterpolicy", "egressclusterpolicies", &["CREATE"]);
+
+impl Hook {
+    /// As it is configured. It fails closed. Validating and mutating webhooks are written alike.
+    fn configured<W: DeserializeOwned>(&self, client: &WebhookClientConfig) -> W {
+        let Self { path, resource, operations } = self;
+        let rule = json!({
+            "apiGroups": ["egressgateway.spidernet.io"],
+            "apiVersions": ["v1beta1"],
+            "operations": operations,
+            "resources": [resource],
+        });
+        let webhook = json!({
+            "name": format!("{}.portolan.dev", path.trim_start_matches('/')),
+            "clientConfig": client,
+            "rules": [rule],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Fail",
+        });
+        serde_json::from_value(webhook).expect("both kinds have these fields")
+    }
+}
+
+/// The webhook configurations, for a webhook that is reached as `client` says for a path.
 pub fn configurations(
     client: impl Fn(&str) -> WebhookClientConfig,
 ) -> (ValidatingWebhookConfiguration, MutatingWebhookConfiguration) {
     let metadata = || ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-    let rules = |resource: &str, operations: &[&str]| {
-        vec![RuleWithOperations {
-            api_groups: Some(vec!["egressgateway.spidernet.io".to_owned()]),
-            api_versions: Some(vec!["v1beta1".to_owned()]),
-            operations: Some(operations.iter().map(|operation| (*operation).to_owned()).collect()),
-            resources: Some(vec![resource.to_owned()]),
-            scope: None,
-        }]
-    };
-    let name = |path: &str| format!("{}.portolan.dev", path.trim_start_matches('/'));
-    let validating = VALIDATED.map(|(path, resource, operations)| ValidatingWebhook {
-        name: name(path),
-        client_config: client(path),
-        rules: Some(rules(resource, operations)),
-        side_effects: "None".to_owned(),
-        admission_review_versions: vec!["v1".to_owned()],
-        failure_policy: Some("Fail".to_owned()),
-        ..ValidatingWebhook::default()
-    });
-    let mutating = DEFAULTED.map(|(path, resource, operations)| MutatingWebhook {
-        name: name(path),
-        client_config: client(path),
-        rules: Some(rules(resource, operations)),
-        side_effects: "None".to_owned(),
-        admission_review_versions: vec!["v1".to_owned()],
-        failure_policy: Some("Fail".to_owned()),
-        ..MutatingWebhook::default()
-    });
+    let validating = [VALIDATE_GATEWAY, VALIDATE_POLICY, VALIDATE_CLUSTER_POLICY, VALIDATE_CLUSTER_INFO];
+    let mutating = [DEFAULT_GATEWAY, DEFAULT_POLICY, DEFAULT_CLUSTER_POLICY];
+    let validating = validating.map(|hook| hook.configured(&client(hook.path)));
+    let mutating = mutating.map(|hook| hook.configured(&client(hook.path)));
     (
         ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating.into()) },
         MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(mutating.into()) },
     )
 }
 
-/// Adds the handlers of this capability. Defaulting of policies is for CREATE only: what is defaulted cannot change.
+/// Adds the handlers of this capability.
 #[must_use]
 pub fn handlers(webhooks: Webhooks, cache: &Cache, options: Options) -> Webhooks {
     let (gateways, policies, cluster_policies, named, named_by_cluster) =
         (cache.clone(), cache.clone(), cache.clone(), cache.clone(), cache.clone());
     webhooks
-        .validate::<EgressGateway>(VALIDATED[0].0, move |request| gateway_request(&gateways, options, request))
-        .validate::<EgressPolicy>(VALIDATED[1].0, move |request| {
+        .validate::<EgressGateway>(VALIDATE_GATEWAY.path, move |request| gateway_request(&gateways, options, request))
+        .validate::<EgressPolicy>(VALIDATE_POLICY.path, move |request| {
             let view = request.object.as_ref().map(PolicyView::from);
             policy_request(&policies, options, view, request.operation == Operation::Create)
         })
-        .validate::<EgressClusterPolicy>(VALIDATED[2].0, move |request| {
+        .validate::<EgressClusterPolicy>(VALIDATE_CLUSTER_POLICY.path, move |request| {
             let view = request.object.as_ref().map(PolicyView::from);
             policy_request(&cluster_policies, options, view, request.operation == Operation::Create)
         })
-        .validate::<EgressClusterInfo>(VALIDATED[3].0, |request| match request.operation {
+        .validate::<EgressClusterInfo>(VALIDATE_CLUSTER_INFO.path, |request| match request.operation {
             Operation::Delete => {
                 Err(Denied::forbidden("EgressClusterInfo `default` cannot be deleted: edit it instead"))
             }
             Operation::Create | Operation::Update | Operation::Connect => Ok(Warnings::new()),
         })
-        .default::<EgressGateway>(DEFAULTED[0].0, default_gateway)
-        .default::<EgressPolicy>(DEFAULTED[1].0, move |policy| {
+        .default::<EgressGateway>(DEFAULT_GATEWAY.path, default_gateway)
+        .default::<EgressPolicy>(DEFAULT_POLICY.path, move |policy| {
             let gateway = resolve_now(&named, options, PolicyView::from(&*policy));
             default_policy(&mut policy.spec.egress_gateway_name, &mut policy.spec.egress_ip, gateway);
         })
-        .default::<EgressClusterPolicy>(DEFAULTED[2].0, move |policy| {
+        .default::<EgressClusterPolicy>(DEFAULT_CLUSTER_POLICY.path, move |policy| {
             let gateway = resolve_now(&named_by_cluster, options, PolicyView::from(&*policy));
             default_policy(&mut policy.spec.egress_gateway_name, &mut policy.spec.egress_ip, gateway);
         })
@@ -127,6 +131,10 @@ fn gateway_request(
             )))
         });
     };
+    if new.metadata.deletion_timestamp.is_some() {
+        // it can only lose what holds it
+        return Ok(Warnings::new());
+    }
     let name: GatewayName = new.name_any().into();
     let found = inside(cache, &ranges::found(cache));
     let alone = gateways([new], options.families, &found);
@@ -272,14 +280,14 @@ fn granted_by(
 }
 
 fn is_claimed(cache: &Cache, address: IpAddr, gateway: &GatewayName) -> bool {
-    let claim = cache.claims.get(&Key { namespace: String::new(), name: claim_name(address) });
+    let claim = cache.claim(address);
     claim.is_some_and(|claim| claim.spec.egress.as_ref().is_some_and(|record| record.gateway == **gateway))
 }
 
 /// With both halves given, they must be a pair: as recorded, else by their place in the pool.
 fn paired(cache: &Cache, pool: &Pool, eip: Eip) -> Result<(), Denied> {
     let (Some(v4), Some(v6)) = (eip.v4, eip.v6) else { return Ok(()) };
-    let claim = cache.claims.get(&Key { namespace: String::new(), name: claim_name(v4.into()) });
+    let claim = cache.claim(v4.into());
     let recorded = claim.and_then(|claim| claim.spec.egress.as_ref()?.pair.as_deref()?.parse::<IpAddr>().ok());
     let by_place = || pool.rank(v4.into()).and_then(|place| pool.v6_at(place)).map(IpAddr::V6);
     match recorded.or_else(by_place) {

@@ -1,9 +1,7 @@
 //! Built-in kinds, cut down to what controllers here read: a whole `Pod` takes kilobytes, and there are many.
 
-use std::borrow::Cow;
-
-use kube::Resource;
 use kube::api::ObjectMeta;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Serialize};
 
 /// A pod: who it is, where it runs, and its addresses.
@@ -96,33 +94,5 @@ pub struct CalicoPoolSpec {
     pub disabled: bool,
 }
 
-macro_rules! lean {
-    ($type:ident, $kind:literal, $group:literal, $version:literal, $plural:literal, $scope:ty) => {
-        impl Resource for $type {
-            type DynamicType = ();
-            type Scope = $scope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                $kind.into()
-            }
-            fn group((): &()) -> Cow<'_, str> {
-                $group.into()
-            }
-            fn version((): &()) -> Cow<'_, str> {
-                $version.into()
-            }
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-lean!(Pod, "Pod", "", "v1", "pods", kube::core::NamespaceResourceScope);
-lean!(CalicoPool, "IPPool", "crd.projectcalico.org", "v1", "ippools", kube::core::ClusterResourceScope);
+portolan_api::resource!(Pod, "", "v1", "Pod", "pods", NamespaceResourceScope);
+portolan_api::resource!(CalicoPool, "crd.projectcalico.org", "v1", "IPPool", "ippools", ClusterResourceScope);

@@ -23,6 +23,11 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key of a cluster-scoped object.
+    pub fn of_cluster(name: &str) -> Self {
+        Self { namespace: String::new(), name: name.to_owned() }
+    }
+
     /// The key of an object.
     pub fn of(object: &impl Resource) -> Self {
         Self::from(object.meta())

@@ -45,7 +45,7 @@ async fn follow(world: &World, file: &Path) -> anyhow::Result<()> {
 
 /// On a thread of its own: the operator runs on this one's runtime.
 async fn kubectl(world: &World, words: Vec<String>) -> anyhow::Result<Output> {
-    let mut command = Binaries::locate()?.kubectl(&world.kubeconfig);
+    let mut command = Binaries::locate()?.kubectl(world.kubeconfig());
     let output =
         tokio::task::spawn_blocking(move || command.args(words).output()).await?.context("starting kubectl failed")?;
     anyhow::ensure!(

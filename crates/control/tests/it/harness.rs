@@ -51,21 +51,21 @@ macro_rules! on_both_servers {
 }
 pub(crate) use on_both_servers;
 
-/// A namespace of its own on an API server.
-pub(crate) struct World {
+/// An API server, and how to reach it.
+pub(crate) struct Server {
     pub(crate) client: Client,
-    pub(crate) namespace: String,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     _embedded: Option<(Running, TempDir)>,
 }
 
-impl World {
-    /// A namespace with an office that gives out numbers up to `last`.
-    pub(crate) async fn new(backend: Backend, prefix: &str, last: u64) -> anyhow::Result<Self> {
-        let (client, kubeconfig, embedded) = match backend {
+impl Server {
+    /// The shared one, or one of ours, which ends with this value.
+    pub(crate) async fn start(backend: Backend) -> anyhow::Result<Self> {
+        match backend {
             Backend::Real => {
                 let plane = ControlPlane::shared();
-                (plane.client(), plane.kubeconfig_path().to_owned(), None)
+                let (client, kubeconfig) = (plane.client(), plane.kubeconfig_path().to_owned());
+                Ok(Self { client, kubeconfig, _embedded: None })
             }
             Backend::Embedded => {
                 let folder = tempfile::tempdir()?;
@@ -73,24 +73,42 @@ impl World {
                 let listen = SocketAddr::from(([127, 0, 0, 1], 0));
                 let options = running::Options { listen, data_dir: None, kubeconfig: kubeconfig.clone(), nodes: 0 };
                 let running = Running::start(options).await?;
-                (running.client(), kubeconfig, Some((running, folder)))
+                Ok(Self { client: running.client(), kubeconfig, _embedded: Some((running, folder)) })
             }
-        };
+        }
+    }
+
+    /// Makes a namespace whose name begins so.
+    pub(crate) async fn namespace(&self, prefix: &str) -> anyhow::Result<String> {
+        let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        let made = namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
+        Ok(made.name_any())
+    }
+}
+
+/// A namespace of its own on an API server.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    server: Server,
+}
+
+impl World {
+    /// A namespace with an office that gives out numbers up to `last`.
+    pub(crate) async fn new(backend: Backend, prefix: &str, last: u64) -> anyhow::Result<Self> {
+        let server = Server::start(backend).await?;
+        let client = server.client.clone();
         install::<Ticket>(client.clone()).await?;
         install::<Office>(client.clone()).await?;
-        let wanted = Namespace {
-            metadata: ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() },
-            ..Namespace::default()
-        };
-        let made = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &wanted).await?;
-        let world = Self { client, namespace: made.name_any(), kubeconfig, _embedded: embedded };
+        let world = Self { client, namespace: server.namespace(prefix).await?, server };
         world.offices().create(&PostParams::default(), &Office::new("office", OfficeSpec { last })).await?;
         Ok(world)
     }
 
     /// Runs kubectl in the namespace.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<Output> {
-        let mut command = Binaries::locate()?.kubectl(&self.kubeconfig);
+        let mut command = Binaries::locate()?.kubectl(&self.server.kubeconfig);
         command.args(["--namespace", &self.namespace]).args(arguments).output().context("starting kubectl failed")
     }
 

@@ -59,6 +59,7 @@ stories! {
     node_mode_fewest_nodes,
     node_mode_limit,
     node_not_ready,
+    nodes_come_back_together,
     not_allowed,
     overlap_and_priority,
     overlap_of_kinds,

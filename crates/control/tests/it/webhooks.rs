@@ -1,4 +1,4 @@
-//! Webhooks on a real API server, which calls them, checks their certificates and obeys their answers.
+//! Webhooks: an API server calls them, checks their certificates and obeys their answers.
 
 mod world;
 
@@ -18,15 +18,24 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use self::world::{DENIAL, FAST, Replica, SECRET, World, handshake, map, service};
-use crate::harness::eventually;
+use crate::harness::{Backend, Server, eventually, on_both_servers};
+
+on_both_servers! {
+    a_webhook_that_denies_defaults_and_rotates_while_requests_run_fails_no_request,
+    a_webhook_that_is_down_stops_nothing_else,
+    a_bundle_that_someone_removes_comes_back_and_a_converged_webhook_writes_nothing,
+    a_secret_that_is_not_ours_is_left_alone,
+    a_keeper_killed_at_any_write_heals_when_started_anew,
+}
 
 /// Two replicas share the authority, one validates and one defaults; both lose writes to conflicts.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_that_denies_defaults_and_rotates_while_requests_run_fails_no_request() -> anyhow::Result<()> {
+async fn a_webhook_that_denies_defaults_and_rotates_while_requests_run_fails_no_request(
+    backend: Backend,
+) -> anyhow::Result<()> {
     // Serving certificates live a few seconds, so they are renewed between the authority's rotations too.
     let settle = Duration::from_secs(3);
     let schedule = Schedule { serving: Duration::from_secs(6), settle, retire: settle, ..FAST };
-    let world = World::new("hooks").await?;
+    let world = World::new(backend, "hooks").await?;
     let mut replicas = Vec::new();
     for seed in [1, 2] {
         let faults = Faults { seed, conflict: 0.3, ..Faults::default() };
@@ -107,9 +116,8 @@ async fn a_webhook_that_denies_defaults_and_rotates_while_requests_run_fails_no_
     world.remove().await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_webhook_that_is_down_stops_nothing_else() -> anyhow::Result<()> {
-    let world = World::new("down").await?;
+async fn a_webhook_that_is_down_stops_nothing_else(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "down").await?;
     let replica = Replica::start(&world, Faults::default(), world.config()).await?;
     let address = replica.address();
     world.install("Ignore", address, address).await?;
@@ -121,12 +129,13 @@ async fn a_webhook_that_is_down_stops_nothing_else() -> anyhow::Result<()> {
     // What is marked Ignore is admitted unchecked, what is marked Fail waits for us, the rest notices nothing.
     let admitted = world.maps().create(&PostParams::default(), &map("two", Some("none"))).await?;
     assert_eq!(admitted.data.unwrap_or_default().get("size").map(String::as_str), Some("none"));
-    let refused = world.services().create(&PostParams::default(), &service("two")).await.unwrap_err();
+    let refused = world.services().create(&PostParams::default(), &service("two")).await;
+    let refused = refused.expect_err("what is marked Fail is refused");
     assert!(refused.to_string().contains("failed calling webhook"), "{refused}");
     world.services().delete("one", &DeleteParams::default()).await?;
     let secret = Secret { metadata: map("two", None).metadata, ..Secret::default() };
     world.secrets().create(&PostParams::default(), &secret).await?;
-    let elsewhere = ControlPlane::shared().namespace("elsewhere").await?;
+    let elsewhere = world.server.namespace("elsewhere").await?;
     let elsewhere: Api<Service> = Api::namespaced(world.client.clone(), &elsewhere);
     elsewhere.create(&PostParams::default(), &service("two")).await?;
 
@@ -140,10 +149,11 @@ async fn a_webhook_that_is_down_stops_nothing_else() -> anyhow::Result<()> {
     world.remove().await
 }
 
+/// Ours shows no certificate when it calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_api_servers_client_certificate_is_checked_when_configured() -> anyhow::Result<()> {
     let plane = ControlPlane::shared();
-    let world = World::new("client").await?;
+    let world = World::new(Backend::Real, "client").await?;
     let config = Config { client_ca: Some(plane.webhook_client_ca_pem().to_owned()), ..world.config() };
     let replica = Replica::start(&world, Faults::default(), config).await?;
     let address = replica.address();
@@ -163,9 +173,10 @@ async fn the_api_servers_client_certificate_is_checked_when_configured() -> anyh
     world.remove().await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bundle_that_someone_removes_comes_back_and_a_converged_webhook_writes_nothing() -> anyhow::Result<()> {
-    let world = World::new("steady-hooks").await?;
+async fn a_bundle_that_someone_removes_comes_back_and_a_converged_webhook_writes_nothing(
+    backend: Backend,
+) -> anyhow::Result<()> {
+    let world = World::new(backend, "steady-hooks").await?;
     let replica = Replica::start(&world, Faults::default(), world.config()).await?;
     assert_eq!(replica.readiness.waiting(), ["webhook certificates"]);
     world.install("Fail", replica.address(), replica.address()).await?;
@@ -187,9 +198,8 @@ async fn a_bundle_that_someone_removes_comes_back_and_a_converged_webhook_writes
     world.remove().await
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_that_is_not_ours_is_left_alone() -> anyhow::Result<()> {
-    let world = World::new("foreign").await?;
+async fn a_secret_that_is_not_ours_is_left_alone(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "foreign").await?;
     let secret = Secret {
         metadata: map(SECRET, None).metadata,
         string_data: Some(BTreeMap::from([("password".to_owned(), "hunter2".to_owned())])),
@@ -210,12 +220,12 @@ async fn a_secret_that_is_not_ours_is_left_alone() -> anyhow::Result<()> {
 }
 
 /// A first start and a rotation make eleven writes; each of them may be the last of a process.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_keeper_killed_at_any_write_heals_when_started_anew() -> anyhow::Result<()> {
+async fn a_keeper_killed_at_any_write_heals_when_started_anew(backend: Backend) -> anyhow::Result<()> {
+    let server = Arc::new(Server::start(backend).await?);
     let mut runs = Vec::new();
     for write in 1..=11 {
         for phase in [Phase::BeforeSend, Phase::AfterCommit, Phase::AfterAnswer] {
-            let run = killed_at(write, phase);
+            let run = killed_at(server.clone(), write, phase);
             runs.push(async move { run.await.with_context(|| format!("killed at write {write}, {phase:?}")) });
         }
     }
@@ -223,8 +233,8 @@ async fn a_keeper_killed_at_any_write_heals_when_started_anew() -> anyhow::Resul
     Ok(())
 }
 
-async fn killed_at(write: u64, phase: Phase) -> anyhow::Result<()> {
-    let world = World::new("killed").await?;
+async fn killed_at(server: Arc<Server>, write: u64, phase: Phase) -> anyhow::Result<()> {
+    let world = World::on(server, "killed").await?;
     let replica = Replica::start(&world, Faults::default(), world.config()).await?;
     let address = replica.address();
     let killed = replica.proxy.kill_at_write(write, phase);

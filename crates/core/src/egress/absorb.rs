@@ -53,17 +53,23 @@ impl Planner {
 
     /// Seats policies: with what was granted to them if that is lawful, else in the queue.
     pub(super) fn seat(&mut self, policies: Vec<(PolicyId, Option<Binding>)>, round: &mut Round) {
-        let mut lost = Vec::new();
+        let (mut guarded, mut lost) = (Vec::new(), Vec::new());
         for (id, binding) in policies {
             match binding.map(|binding| (self.judge(id, &binding), binding)) {
+                Some((Verdict::Keep(eip), binding)) if self.gates[&binding.gateway].spec.exclusive => {
+                    guarded.push((id, eip, binding));
+                }
                 Some((Verdict::Keep(eip), binding)) => self.attach(id, eip, &binding, round),
                 Some((Verdict::Lost(eip), binding)) => lost.push((id, eip, binding)),
                 Some((Verdict::Void, _)) | None => self.enqueue(id, round),
             }
         }
+        // whoever asked for an address by name comes before those it was only given to
+        guarded.sort_by_cached_key(|(id, _, _)| (!self.policies[*id].is_explicit(), self.policies[*id].turn(*id)));
         lost.sort_by_cached_key(|(id, _, binding)| (binding.gateway.clone(), self.policies[*id].turn(*id)));
-        for (id, eip, binding) in lost {
-            if self.restore(eip, &binding, round) {
+        for (id, eip, binding) in guarded.into_iter().chain(lost) {
+            let allowed = self.gates[&binding.gateway].allows(eip, id, &self.policies);
+            if allowed && (eip.is_none() || self.restore(eip, &binding, round)) {
                 self.attach(id, eip, &binding, round);
             } else {
                 self.enqueue(id, round);

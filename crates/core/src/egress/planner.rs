@@ -247,13 +247,21 @@ impl Planner {
         if before == policy {
             return;
         }
+        round.touched.policies.insert(name.clone());
         let known = before.as_ref().and_then(|_| self.policies.find(&name));
         let same = matches!((&before, &policy), (Some(before), Some(after)) if before.uid == after.uid);
         let binding = known.filter(|_| same).and_then(|id| self.bound(id));
+        if let (Some(id), Some(before), Some(after), Some(binding)) = (known, &before, &policy, &binding)
+            && (before.ask, before.created) != (after.ask, after.created)
+            && self.gates[&binding.gateway].spec.exclusive
+        {
+            // who may share an exclusive address depends on who asked for it, and in which order
+            self.policies[id].spec = after.clone();
+            return self.reopen(&binding.gateway, round);
+        }
         if let Some(id) = known {
             self.dismiss(id, round);
         }
-        round.touched.policies.insert(name.clone());
         match (known, policy) {
             (None, None) => {}
             (Some(id), None) => self.policies.remove(id),
@@ -315,6 +323,11 @@ impl Planner {
             Some(gateway) => self.world.gateways.insert(name.clone(), gateway),
             None => self.world.gateways.remove(name),
         };
+        self.reopen(name, round);
+    }
+
+    /// Plans a gateway anew from what it has.
+    fn reopen(&mut self, name: &GatewayName, round: &mut Round) {
         round.touched.gateways.insert(name.clone());
         if self.strays.values().any(|stray| stray.held.gateway == *name || !stray.has_slot) {
             return self.start_over(|_| (), round);

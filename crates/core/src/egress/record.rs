@@ -37,7 +37,9 @@ impl Planner {
         let Some(gate) = self.gates.get(&binding.gateway) else { return };
         let seats = binding.eip.addresses().filter_map(|address| gate.pairs.eip(address));
         let seat = seats.into_iter().find(|eip| gate.seats.contains_key(eip));
-        if (binding.eip.is_none() || seat.is_some()) && fits(policy.ask, seat.unwrap_or_default()) {
+        let eip = seat.unwrap_or_default();
+        let recorded = binding.eip.is_none() || seat.is_some();
+        if recorded && fits(policy.ask, eip) && gate.allows(eip, id, &self.policies) {
             self.dismiss(id, round);
             self.seat(vec![(id, Some(binding))], round);
         }

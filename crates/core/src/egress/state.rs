@@ -246,7 +246,7 @@ impl Gate {
     }
 
     /// True if an exclusive gateway lets the policy share this egress address.
-    fn allows(&self, eip: Eip, id: PolicyId, policies: &Policies) -> bool {
+    pub(super) fn allows(&self, eip: Eip, id: PolicyId, policies: &Policies) -> bool {
         let Some(seat) = self.seats.get(&eip).filter(|_| self.spec.exclusive) else { return true };
         let one = &policies[id];
         let mut users = seat.users.iter().map(|user| &policies[*user].name.namespace);

@@ -26,8 +26,21 @@ pub(in crate::egress) struct CheckedGateway {
     pub(in crate::egress) gateway: Gateway,
     /// It keeps what it granted and grants nothing new.
     pub(in crate::egress) problem: Option<Problem>,
+    /// It is being deleted: those whom it serves notice nothing, and nobody else is served.
+    deleting: bool,
     /// Namespaces whose policies may use it; none means all.
     pub(in crate::egress) allowed: Option<Selector>,
+}
+
+impl CheckedGateway {
+    /// Why it grants nothing, to one that was granted something before or to anybody else.
+    pub(in crate::egress) fn refusal(&self, granted: bool) -> Option<Problem> {
+        let going = || {
+            let message = "the gateway is being deleted: it serves the policies it has and no others";
+            (self.deleting && !granted).then(|| Problem::new(reasons::INVALID, message))
+        };
+        self.problem.clone().or_else(going)
+    }
 }
 
 /// At most this many addresses per family.
@@ -45,8 +58,7 @@ pub(in crate::egress) fn gateways<'a>(
     let mut given: Vec<(AddressSet, String)> = Vec::new();
     for object in seen {
         let name: GatewayName = object.name_any().into();
-        let (checked, parts) = alone(object, families, inside);
-        let mut checked = checked;
+        let (mut checked, parts) = alone(object, families, inside);
         let overlap = given.iter().find_map(|(pool, owner)| Some((common(pool, &parts)?, owner)));
         if checked.problem.is_none()
             && let Some((address, owner)) = overlap
@@ -56,7 +68,7 @@ pub(in crate::egress) fn gateways<'a>(
                 format!("address {address} belongs to gateway `{owner}` already: take it out of one of the two pools"),
             ));
         }
-        if object.spec.cluster_default == Some(true) && object.metadata.deletion_timestamp.is_none() {
+        if object.spec.cluster_default == Some(true) && !checked.deleting {
             match &gateways.default {
                 None => gateways.default = Some(name.clone()),
                 Some(default) => {
@@ -108,12 +120,6 @@ fn alone(object: &EgressGateway, families: Families, inside: &AddressSet) -> (Ch
     }
     let default = default_eip(&pools, &pool, &mut complain);
     let allowed = allowed_namespaces(object, &mut complain);
-    if object.metadata.deletion_timestamp.is_some() {
-        complain(Problem::new(
-            reasons::INVALID,
-            "the gateway is being deleted: it serves the policies it has and no others",
-        ));
-    }
     let gateway = Gateway {
         uid: object.uid().unwrap_or_default().into(),
         pool,
@@ -122,7 +128,8 @@ fn alone(object: &EgressGateway, families: Families, inside: &AddressSet) -> (Ch
         mode: node_mode(nodes.policy.as_deref(), nodes.limit).0,
         exclusive: object.annotations().get(words::EXCLUSIVE_EIPS).is_some_and(|value| value == "true"),
     };
-    (CheckedGateway { gateway, problem, allowed }, parts)
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    (CheckedGateway { gateway, problem, deleting, allowed }, parts)
 }
 
 fn pool(pools: &IpPools, families: Families, complain: &mut impl FnMut(Problem)) -> Pool {

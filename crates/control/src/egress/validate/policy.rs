@@ -84,7 +84,7 @@ impl PolicyView<'_> {
 }
 
 /// How a policy stands before planning.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::egress) struct Standing {
     /// As the planner takes it; none when it may not even keep what it has.
     pub(in crate::egress) policy: Option<Policy>,
@@ -127,12 +127,13 @@ pub(in crate::egress) fn policy(
         }
         Some(_) => None,
     };
+    let refusal = checked.and_then(|checked| checked.refusal(recorded == gateway.as_ref()));
+    let refused = own.is_some() || resolved.is_none() || refusal.is_some();
     let gateways_own = || {
-        let (name, problem) = (gateway.as_deref()?, checked?.problem.as_ref()?);
-        let message = format!("gateway `{name}` is not accepted, so it grants nothing new: {}", problem.message);
-        Some(Problem::new(problem.reason, message))
+        let (name, Problem { reason, message }) = (gateway.as_deref()?, refusal?);
+        let message = format!("gateway `{name}` is not accepted, so it grants nothing new: {message}");
+        Some(Problem::new(reason, message))
     };
-    let refused = own.is_some() || resolved.is_none() || checked.is_some_and(|checked| checked.problem.is_some());
     let problem = own.or_else(no_gateway).or_else(gateways_own);
     let policy = Policy {
         uid: view.metadata.uid.as_deref().unwrap_or_default().into(),

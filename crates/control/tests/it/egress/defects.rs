@@ -334,7 +334,7 @@ async fn all_gateways_off_then_on_keeps_placement(backend: Backend) -> anyhow::R
     ready_nodes(&world, &["n1", "n2"]).await?;
     world.gateway("eg1", &["10.6.1.60-10.6.1.63"]).await?;
     many(&world, 4, &rr()).await?;
-    let before = all_granted(&world, 4).await?;
+    let before = (all_granted(&world, 4).await?, world.claim_identities().await?);
     for node in ["n1", "n2"] {
         world.set_ready(node, false).await?;
     }
@@ -343,8 +343,11 @@ async fn all_gateways_off_then_on_keeps_placement(backend: Backend) -> anyhow::R
     for node in ["n1", "n2"] {
         world.set_ready(node, true).await?;
     }
-    assert_eq!(all_granted(&world, 4).await?, before, "every policy has the address it had");
-    assert!(world.ledger().await?.values().all(|node| !node.is_empty()));
+    let after = (all_granted(&world, 4).await?, world.claim_identities().await?);
+    assert_eq!(after, before, "every policy has the address it had, and the address its claim and slot");
+    for (policy, address) in &after.0 {
+        assert_eq!(world.ledger().await?[address], world.granted(policy).await?.1, "it leaves where its address lives");
+    }
     operator.stop().await
 }
 

@@ -4,7 +4,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use portolan_api::egress::Phase;
 use serde_json::json;
 
-use super::harness::{Operator, World, app, running, selector, without_agents};
+use super::harness::{Operator, World, app, is_ready, running, selector, without_agents};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers! {
@@ -156,6 +156,11 @@ async fn gateway_deleted(backend: Backend) -> anyhow::Result<()> {
     world.gateways().delete("eg1", &DeleteParams::default()).await?;
     world.gateway_refused("eg1", "Accepted", "Invalid").await?;
     assert_eq!(world.ledger().await?, [("10.6.1.60".to_owned(), "n1".to_owned())].into(), "its policies keep working");
+    world.policy("late", "eg1", json!({})).await?;
+    let said = world.refused("late", "Accepted", "Invalid").await?;
+    assert!(said.contains("being deleted"), "{said}");
+    assert!(is_ready(&world.status("shop").await?), "and it says so");
+    world.policies().delete("late", &DeleteParams::default()).await?;
     world.policies().delete("shop", &DeleteParams::default()).await?;
     world.gateway_goes("eg1").await?;
     assert!(world.ledger().await?.is_empty(), "the claims went first");

@@ -211,11 +211,15 @@ async fn a_leader_with_an_old_view_changes_nothing(backend: Backend) -> anyhow::
     world.set_ready(&node, false).await?;
     world.emptied(&node).await?;
     world.policies().delete("a", &kube::api::DeleteParams::default()).await?;
-    world.policy("c", "eg1", json!({ "ipv4": "10.6.1.61" })).await?;
-    world.granted("c").await?;
+    for name in ["passing", "c"] {
+        world.policy(name, "eg1", json!({ "allocatorPolicy": "rr" })).await?;
+        world.granted(name).await?;
+    }
+    world.policies().delete("passing", &kube::api::DeleteParams::default()).await?;
+    world.claimed(&["10.6.1.60", "10.6.1.62"]).await?;
     eventually("b follows", async || Ok(world.granted("b").await?.1 != node)).await?;
     operator.stop().await?;
-    let now = world.ledger().await?;
+    let (now, identities) = (world.ledger().await?, world.claim_identities().await?);
 
     let stale = FaultProxy::start(world.client.clone(), Faults::default()).await?;
     stale.freeze_at(Some(old));
@@ -224,15 +228,20 @@ async fn a_leader_with_an_old_view_changes_nothing(backend: Backend) -> anyhow::
         .await?;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(world.ledger().await?, now, "an old view moves nothing");
+    // The claim of c is seen long before c.
+    let listed =
+        || stale.trace().iter().filter(|one| one.is_list() && one.resource() == Some("egresspolicies")).count();
+    let before = listed();
+    stale.hold_watch_events(Some("egresspolicies"));
     stale.freeze_at(None);
-    world.policy("d", "eg1", json!({ "ipv4": "10.6.1.62" })).await?;
+    eventually("policies are listed before a claim goes", async || Ok(listed() > before)).await?;
+    stale.hold_watch_events(None);
+    world.policy("d", "eg1", json!({ "ipv4": "10.6.1.63" })).await?;
     world.granted("d").await?;
-    // Claims may be seen before the policies that use them: what was taken for unused is claimed again.
-    eventually("everything is as it was", async || {
-        let after = world.ledger().await?;
-        Ok(now.iter().all(|(address, node)| after.get(address) == Some(node)))
-    })
-    .await?;
+    let mut after = (world.ledger().await?, world.claim_identities().await?);
+    assert!(after.0.remove("10.6.1.63").is_some() && after.1.remove("10.6.1.63").is_some());
+    assert_eq!(after, (now, identities), "the same claims, where they were");
+    assert_eq!(world.granted("c").await?.0, "10.6.1.62", "what was granted meanwhile stays");
     operator.stop().await
 }
 

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
 use portolan_api::address_claim::AddressClaim;
@@ -18,7 +19,6 @@ use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterInfo, EgressClusterPolicy, EgressEndpointSlice, EgressGateway,
     EgressGatewayStatus, EgressPolicy, EgressPolicyStatus, EgressTunnel,
 };
-use portolan_apiserver::running::{self, Running};
 use portolan_control::agent::simulated;
 use portolan_control::egress;
 use portolan_control::runtime::app::{Options, Process};
@@ -26,14 +26,13 @@ use portolan_control::runtime::endpoint::{Endpoint, Part};
 use portolan_control::runtime::lease;
 use portolan_control::runtime::metrics::TurnLabel;
 use portolan_control::runtime::webhook;
-use portolan_testkit::{ControlPlane, FaultProxy, Faults, builders, install_definition};
+use portolan_testkit::{FaultProxy, Faults, builders, install_definition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::harness::{Backend, eventually};
+use crate::harness::{Backend, Server, eventually};
 
 /// Gateways, nodes and addresses belong to the whole cluster: on the shared server one test has it at a time.
 static REAL: Mutex<()> = Mutex::const_new(());
@@ -41,38 +40,27 @@ static REAL: Mutex<()> = Mutex::const_new(());
 /// A cluster with the kinds installed and nothing of them there.
 pub(crate) struct World {
     pub(crate) client: Client,
-    pub(crate) kubeconfig: PathBuf,
     /// A namespace of the test's own.
     pub(crate) namespace: String,
-    _embedded: Option<(Running, TempDir)>,
+    server: Server,
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
 impl World {
     pub(crate) async fn new(backend: Backend) -> anyhow::Result<Self> {
-        let (client, kubeconfig, embedded, alone) = match backend {
-            Backend::Real => {
-                let alone = REAL.lock().await;
-                let plane = ControlPlane::shared();
-                (plane.client(), plane.kubeconfig_path().to_owned(), None, Some(alone))
-            }
-            Backend::Embedded => {
-                let folder = tempfile::tempdir()?;
-                let kubeconfig = folder.path().join("kubeconfig");
-                let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-                let options = running::Options { listen, data_dir: None, kubeconfig: kubeconfig.clone(), nodes: 0 };
-                let running = Running::start(options).await?;
-                (running.client(), kubeconfig, Some((running, folder)), None)
-            }
-        };
+        let alone = if backend == Backend::Real { Some(REAL.lock().await) } else { None };
+        let server = Server::start(backend).await?;
+        let client = server.client.clone();
         for definition in portolan_api::crds() {
             install_definition(client.clone(), definition).await?;
         }
         wipe(&client).await?;
-        let namespaces = Api::<Namespace>::all(client.clone());
-        let metadata = ObjectMeta { generate_name: Some("egress-".into()), ..ObjectMeta::default() };
-        let made = namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
-        Ok(Self { client, kubeconfig, namespace: made.name_any(), _embedded: embedded, _alone: alone })
+        let namespace = server.namespace("egress").await?;
+        Ok(Self { client, namespace, server, _alone: alone })
+    }
+
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.server.kubeconfig
     }
 
     pub(crate) fn gateways(&self) -> Api<EgressGateway> {
@@ -147,10 +135,7 @@ impl World {
 
     /// Another namespace, and the policies in it.
     pub(crate) async fn other_namespace(&self) -> anyhow::Result<(String, Api<EgressPolicy>)> {
-        let metadata = ObjectMeta { generate_name: Some("egress-".into()), ..ObjectMeta::default() };
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let made = namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
-        let name = made.name_any();
+        let name = self.server.namespace("egress").await?;
         Ok((name.clone(), Api::namespaced(self.client.clone(), &name)))
     }
 
@@ -263,6 +248,20 @@ impl World {
         Ok(claims.iter().map(|claim| (claim.name_any(), node(claim).unwrap_or_default())).collect())
     }
 
+    /// Every claim by its name: what tells it from a later one of that name, and the slot of its address.
+    pub(crate) async fn claim_identities(&self) -> anyhow::Result<BTreeMap<String, (Option<String>, u16)>> {
+        let claims = self.claims().list(&ListParams::default()).await?;
+        let slot = |claim: &AddressClaim| claim.spec.egress.as_ref().map(|record| record.slot).unwrap_or_default();
+        Ok(claims.iter().map(|claim| (claim.name_any(), (claim.uid(), slot(claim)))).collect())
+    }
+
+    /// The reasons of events about an object, or about those of a namespace.
+    pub(crate) async fn event_reasons(&self, about: impl Fn(&ObjectReference) -> bool) -> anyhow::Result<Vec<String>> {
+        let events = Api::<Event>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let about = events.into_iter().filter(|event| event.regarding.as_ref().is_some_and(&about));
+        Ok(about.filter_map(|event| event.reason).collect())
+    }
+
     /// Waits until exactly these addresses have a claim.
     pub(crate) async fn claimed(&self, addresses: &[&str]) -> anyhow::Result<()> {
         let wanted: BTreeSet<&str> = addresses.iter().copied().collect();
@@ -339,8 +338,12 @@ pub(crate) struct Operator {
 impl Operator {
     /// Starts one that leads without an election.
     pub(crate) fn start(proxy: &FaultProxy) -> anyhow::Result<Self> {
+        Self::start_with(proxy, egress_options())
+    }
+
+    pub(crate) fn start_with(proxy: &FaultProxy, egress: egress::Options) -> anyhow::Result<Self> {
         let process = Process::start(proxy.client(), options(), |ctx, registry| {
-            egress::start(ctx, registry, egress::Options::default());
+            egress::start(ctx, registry, egress);
         })?;
         Ok(Self { process })
     }
@@ -349,7 +352,7 @@ impl Operator {
     pub(crate) fn elected(proxy: &FaultProxy, election: lease::Options) -> anyhow::Result<Self> {
         let options = Options { election: Some(election), ..options() };
         let process = Process::start(proxy.client(), options, |ctx, registry| {
-            egress::start(ctx, registry, egress::Options::default());
+            egress::start(ctx, registry, egress_options());
         })?;
         Ok(Self { process })
     }
@@ -389,6 +392,11 @@ pub(crate) async fn running(backend: Backend) -> anyhow::Result<(World, FaultPro
     let proxy = FaultProxy::start(world.client.clone(), Faults::default()).await?;
     let operator = Operator::start(&proxy)?;
     Ok((world, proxy, operator, agents))
+}
+
+/// As usual, save that what was never seen in use goes soon: tests have no time.
+pub(crate) fn egress_options() -> egress::Options {
+    egress::Options { keep_unseen: Duration::from_millis(100), ..egress::Options::default() }
 }
 
 pub(crate) fn options() -> Options {

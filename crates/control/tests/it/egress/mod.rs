@@ -8,3 +8,4 @@ mod races;
 mod rules;
 mod schedules;
 mod security;
+mod start;

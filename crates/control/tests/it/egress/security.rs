@@ -1,5 +1,7 @@
 //! Attacks on the control plane by tenants, past admission: each is answered, and hurts nobody else.
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use portolan_api::egress::EgressEndpointSlice;
 use portolan_testkit::{FaultProxy, Faults};
@@ -13,7 +15,9 @@ on_both_servers! {
     a_status_that_a_tenant_wrote_while_nobody_looked_is_restored,
     a_gateway_serves_only_the_namespaces_it_allows,
     an_exclusive_address_serves_one_namespace,
+    an_exclusive_address_is_not_won_by_a_status_that_a_tenant_wrote,
     a_policy_made_again_under_its_name_inherits_nothing,
+    a_namespace_made_again_under_its_name_inherits_nothing,
     names_of_253_characters_and_odd_strings_break_nothing,
 }
 
@@ -46,28 +50,38 @@ async fn a_status_that_a_tenant_wrote_while_nobody_looked_is_restored(backend: B
     let world = World::new(backend).await?;
     let _agents = agents(&world)?;
     world.node("n1").await?;
-    world.gateway("eg1", &["10.6.1.60-10.6.1.61"]).await?;
+    world.gateway("eg1", &["10.6.1.60-10.6.1.62"]).await?;
     world.gateway("eg2", &["10.6.1.70-10.6.1.71"]).await?;
     world.policy("shop", "eg1", json!({})).await?;
+    world.policy("neighbour", "eg1", json!({ "ipv4": "10.6.1.62" })).await?;
     world.policy("other", "eg2", json!({})).await?;
     let proxy = FaultProxy::start(world.client.clone(), Faults::default()).await?;
     let operator = Operator::start(&proxy)?;
-    world.granted("shop").await?;
-    world.granted("other").await?;
+    for policy in ["shop", "neighbour", "other"] {
+        world.granted(policy).await?;
+    }
+    world.gateway_shows("eg1", "its policies", |status| status.policy_count == Some(2)).await?;
     operator.stop().await?;
-    // An address of another gateway, which its policies use, and one that no gateway has.
-    for lie in ["10.6.1.70", "10.9.9.9"] {
-        let status = json!({ "status": { "eip": { "ipv4": lie }, "node": "n9" } });
+    for (whose, lie) in [
+        ("an unused address of its own gateway", json!({ "ipv4": "10.6.1.61" })),
+        ("an address of its own gateway that another policy has", json!({ "ipv4": "10.6.1.62" })),
+        ("an address of another gateway", json!({ "ipv4": "10.6.1.70" })),
+        ("an address that no gateway has", json!({ "ipv4": "10.9.9.9" })),
+        ("the node's own", json!(null)),
+    ] {
+        let status = json!({ "status": { "eip": lie, "node": "n9" } });
         world.policies().patch_status("shop", &PatchParams::default(), &Patch::Merge(status)).await?;
         let operator = Operator::start(&proxy)?;
-        eventually(&format!("{lie} is taken back"), async || {
+        eventually(&format!("{whose} is taken back"), async || {
             let status = world.status("shop").await?;
-            Ok(is_ready(&status) && status.eip.and_then(|eip| eip.ipv4).as_deref() == Some("10.6.1.60"))
+            let eip = status.eip.clone().unwrap_or_default();
+            Ok(is_ready(&status) && (eip.ipv4.as_deref(), status.node.as_deref()) == (Some("10.6.1.60"), Some("n1")))
         })
         .await?;
         operator.stop().await?;
+        world.claimed(&["10.6.1.60", "10.6.1.62", "10.6.1.70"]).await?;
     }
-    world.claimed(&["10.6.1.60", "10.6.1.70"]).await
+    Ok(())
 }
 
 async fn a_gateway_serves_only_the_namespaces_it_allows(backend: Backend) -> anyhow::Result<()> {
@@ -118,6 +132,41 @@ async fn an_exclusive_address_serves_one_namespace(backend: Backend) -> anyhow::
     operator.stop().await
 }
 
+async fn an_exclusive_address_is_not_won_by_a_status_that_a_tenant_wrote(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    let _agents = agents(&world)?;
+    world.node("n1").await?;
+    let object = json!({
+        "metadata": { "name": "eg1", "annotations": { "portolan.dev/exclusive-eips": "true" } },
+        "spec": { "ippools": { "ipv4": ["10.6.1.60-10.6.1.69"] }, "nodeSelector": selector() }
+    });
+    world.gateways().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    world.policy("mine", "eg1", json!({ "ipv4": "10.6.1.65" })).await?;
+    let proxy = FaultProxy::start(world.client.clone(), Faults::default()).await?;
+    let operator = Operator::start(&proxy)?;
+    world.granted("mine").await?;
+    world.gateway_shows("eg1", "its policy", |status| status.policy_count == Some(1)).await?;
+    operator.stop().await?;
+
+    let (_, policies) = world.other_namespace().await?;
+    for (name, egress_ip) in [("by-name", json!({ "ipv4": "10.6.1.65" })), ("given", json!({}))] {
+        let spec = json!({ "egressGatewayName": "eg1", "egressIP": egress_ip, "appliedTo": app("x") });
+        let object = json!({ "metadata": { "name": name }, "spec": spec });
+        policies.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        let lie = json!({ "status": { "eip": { "ipv4": "10.6.1.65" }, "node": "n1" } });
+        policies.patch_status(name, &PatchParams::default(), &Patch::Merge(lie)).await?;
+    }
+    let operator = Operator::start(&proxy)?;
+    eventually("both have what is theirs", async || {
+        let eip = async |name: &str| anyhow::Ok(policies.get(name).await?.status.unwrap_or_default().eip);
+        let given = eip("given").await?.and_then(|eip| eip.ipv4);
+        Ok(eip("by-name").await?.is_none() && given.as_deref() == Some("10.6.1.60"))
+    })
+    .await?;
+    assert_eq!(world.granted("mine").await?.0, "10.6.1.65");
+    operator.stop().await
+}
+
 async fn a_policy_made_again_under_its_name_inherits_nothing(backend: Backend) -> anyhow::Result<()> {
     let world = World::new(backend).await?;
     let _agents = agents(&world)?;
@@ -133,6 +182,44 @@ async fn a_policy_made_again_under_its_name_inherits_nothing(backend: Backend) -
     world.policy("shop", "eg1", json!({})).await?;
     let operator = Operator::start(&proxy)?;
     assert_eq!(world.granted("shop").await?.0, "10.6.1.60", "the default address, not that of its namesake");
+    world.claimed(&["10.6.1.60"]).await?;
+    operator.stop().await
+}
+
+async fn a_namespace_made_again_under_its_name_inherits_nothing(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    let _agents = agents(&world)?;
+    world.node("n1").await?;
+    world.gateway("eg1", &["10.6.1.60-10.6.1.69"]).await?;
+    let (namespace, policies) = world.other_namespace().await?;
+    let make = async |egress_ip: serde_json::Value| -> anyhow::Result<()> {
+        let spec = json!({ "egressGatewayName": "eg1", "egressIP": egress_ip, "appliedTo": app("shop") });
+        let object = json!({ "metadata": { "name": "shop" }, "spec": spec });
+        policies.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    };
+    let has = async |address: &str| {
+        eventually(&format!("the policy has {address}"), async || {
+            let status = policies.get("shop").await?.status.unwrap_or_default();
+            Ok(is_ready(&status) && status.eip.and_then(|eip| eip.ipv4).as_deref() == Some(address))
+        })
+        .await
+    };
+    make(json!({ "ipv4": "10.6.1.65" })).await?;
+    let proxy = FaultProxy::start(world.client.clone(), Faults::default()).await?;
+    let operator = Operator::start(&proxy)?;
+    has("10.6.1.65").await?;
+    world.gateway_shows("eg1", "the policy", |status| status.policy_count == Some(1)).await?;
+    operator.stop().await?;
+
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    namespaces.delete(&namespace, &DeleteParams::default()).await?;
+    eventually("the namespace is gone", async || Ok(namespaces.get_opt(&namespace).await?.is_none())).await?;
+    let again = json!({ "metadata": { "name": namespace } });
+    namespaces.create(&PostParams::default(), &serde_json::from_value(again)?).await?;
+    make(json!({})).await?;
+    let operator = Operator::start(&proxy)?;
+    has("10.6.1.60").await?;
     world.claimed(&["10.6.1.60"]).await?;
     operator.stop().await
 }

@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use portolan_control::runtime::ready::Readiness;
 use portolan_control::runtime::tasks::Tasks;
 use portolan_control::runtime::webhook::{self, Config, Denied, Handle, Host, Schedule, Warnings, Webhooks};
-use portolan_testkit::{ControlPlane, FaultProxy, Faults};
+use portolan_testkit::{FaultProxy, Faults};
 use prometheus_client::registry::Registry;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::harness::eventually;
+use crate::harness::{Backend, Server, eventually};
 
 pub(super) const DENIAL: &str = "data.size: `none` is no size: give a number";
 pub(super) const SECRET: &str = "webhook-authority";
@@ -40,12 +40,16 @@ pub(super) const FAST: Schedule = Schedule {
 pub(super) struct World {
     pub(super) client: Client,
     pub(super) namespace: String,
+    pub(super) server: Arc<Server>,
 }
 
 impl World {
-    pub(super) async fn new(prefix: &str) -> anyhow::Result<Self> {
-        let plane = ControlPlane::shared();
-        Ok(Self { client: plane.client(), namespace: plane.namespace(prefix).await? })
+    pub(super) async fn new(backend: Backend, prefix: &str) -> anyhow::Result<Self> {
+        Self::on(Arc::new(Server::start(backend).await?), prefix).await
+    }
+
+    pub(super) async fn on(server: Arc<Server>, prefix: &str) -> anyhow::Result<Self> {
+        Ok(Self { client: server.client.clone(), namespace: server.namespace(prefix).await?, server })
     }
 
     pub(super) fn config(&self) -> Config {

@@ -19,7 +19,7 @@ const SEED: u8 = 1;
 
 type Law = fn(&World, &Ledger, &Plan) -> bool;
 
-const LAWS: [(&str, Law); 18] = [
+const LAWS: [(&str, Law); 19] = [
     ("the plan is what the definition says", as_defined),
     ("no policy is lost: it has something, or there is a reason", no_policy_is_lost),
     ("a policy and its address agree on node and gateway", bindings_agree_with_addresses),
@@ -38,6 +38,7 @@ const LAWS: [(&str, Law); 18] = [
     ("a node that goes and comes back takes nothing back", a_returning_node_gets_nothing),
     ("a policy that comes and goes leaves no trace", a_passing_policy_leaves_no_trace),
     ("nobody new gets a taken address", taken_is_never_given),
+    ("an exclusive address that is asked for by name serves one namespace", exclusive_means_one_namespace),
 ];
 
 fn runner(cases: u32) -> TestRunner {
@@ -120,7 +121,7 @@ fn adjust(ledger: &mut Ledger, change: &Change, world: &World) {
             let lawful = policy.gateway == binding.gateway
                 && world.gateways.contains_key(&binding.gateway)
                 && match recorded_eip(ledger, binding) {
-                    Some(eip) => model::fits(policy.ask, eip),
+                    Some(eip) => model::fits(policy.ask, eip) && may_share(ledger, world, name, binding),
                     None => binding.eip.is_none() && policy.ask == Ask::NodeAddress,
                 };
             if lawful {
@@ -134,6 +135,18 @@ fn adjust(ledger: &mut Ledger, change: &Change, world: &World) {
         | Change::KeepUnused(_)
         | Change::Bound(_, None) => {}
     }
+}
+
+/// True if the exclusive gateways among all let the policy share that address with those who have it.
+fn may_share(ledger: &Ledger, world: &World, name: &PolicyName, binding: &Binding) -> bool {
+    let eip = recorded_eip(ledger, binding);
+    let mut users = ledger.bindings.iter().filter(|(user, other)| {
+        other.gateway == binding.gateway && recorded_eip(ledger, other) == eip && world.policies.contains_key(*user)
+    });
+    let explicit = |name: &PolicyName| matches!(world.policies[name].ask, Ask::Explicit(_));
+    !world.gateways[&binding.gateway].exclusive
+        || (!explicit(name) && !users.clone().any(|(user, _)| explicit(user)))
+        || users.all(|(user, _)| user.namespace == name.namespace)
 }
 
 fn recorded_eip(ledger: &Ledger, binding: &Binding) -> Option<Eip> {
@@ -418,5 +431,17 @@ fn taken_is_never_given(world: &World, ledger: &Ledger, plan: &Plan) -> bool {
             before.gateway == binding.gateway && before.eip.addresses().any(|a| binding.eip.addresses().any(|b| a == b))
         });
         kept || !binding.eip.addresses().any(|address| world.taken.contains(&address))
+    })
+}
+
+fn exclusive_means_one_namespace(world: &World, _: &Ledger, plan: &Plan) -> bool {
+    let users_of = |address: &IpAddr| -> Vec<&PolicyName> {
+        let on_it = plan.bindings.iter().filter(|(_, binding)| binding.eip.addresses().any(|a| a == *address));
+        on_it.map(|(name, _)| name).collect()
+    };
+    plan.addresses.iter().filter(|(_, placed)| world.gateways[&placed.held.gateway].exclusive).all(|(address, _)| {
+        let users = users_of(address);
+        let by_name = users.iter().any(|user| matches!(world.policies[*user].ask, Ask::Explicit(_)));
+        !by_name || users.iter().all(|user| user.namespace == users[0].namespace)
     })
 }

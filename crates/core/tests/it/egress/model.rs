@@ -172,7 +172,7 @@ impl Model<'_> {
     }
 
     fn keep_bindings(&mut self) {
-        let mut lost = Vec::new();
+        let (mut guarded, mut lost) = (Vec::new(), Vec::new());
         for (name, policy) in &self.world.policies {
             let Some(binding) = self.ledger.bindings.get(name) else { continue };
             if !self.world.gateways.contains_key(&binding.gateway) {
@@ -195,9 +195,21 @@ impl Model<'_> {
             let halves: Vec<IpAddr> = binding.eip.addresses().collect();
             let seat = halves.iter().find_map(|a| self.seat_of(&binding.gateway, *a));
             if let Some(seat) = seat {
-                self.seats[seat].users.insert(name.clone());
+                if self.world.gateways[&binding.gateway].exclusive {
+                    let explicit = matches!(policy.ask, Ask::Explicit(_));
+                    guarded.push((!explicit, policy.created, name.clone(), seat));
+                } else {
+                    self.seats[seat].users.insert(name.clone());
+                }
             } else if binding.gateway == policy.gateway && !policy.refused {
                 lost.push((binding.gateway.clone(), policy.created, name.clone(), binding.clone()));
+            }
+        }
+        guarded.sort();
+        for (given, _, name, seat) in guarded {
+            let Seat { gateway, eip, .. } = self.seats[seat].clone();
+            if self.allowed(&gateway, eip, &name, !given) {
+                self.seats[seat].users.insert(name);
             }
         }
         lost.sort_by_key(|(gateway, created, name, _)| (gateway.clone(), *created, name.clone()));
@@ -206,7 +218,8 @@ impl Model<'_> {
             let Some(eip) = self.lists[&gateway].iter().copied().find(|eip| eip.addresses().any(|a| a == first)) else {
                 continue;
             };
-            if !fits(self.world.policies[&name].ask, eip) {
+            let ask = self.world.policies[&name].ask;
+            if !fits(ask, eip) || !self.allowed(&gateway, eip, &name, matches!(ask, Ask::Explicit(_))) {
                 continue;
             }
             if let Some(seat) = self.seat_of(&gateway, first) {

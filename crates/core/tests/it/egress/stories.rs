@@ -246,6 +246,25 @@ fn an_exclusive_address_serves_one_namespace() {
 }
 
 #[test]
+fn an_exclusive_address_is_not_kept_by_whoever_has_it_recorded() {
+    let mut world = world("10.6.1.1-10.6.1.2", 1);
+    world.gateways.get_mut("g").unwrap().exclusive = true;
+    add(&mut world, 1, Ask::Explicit(v4("10.6.1.1")));
+    let stranger = PolicyName { namespace: Some("other".into()), name: "a".into() };
+    world.policies.insert(stranger.clone(), policy(1, Ask::PreferUnallocated));
+    let mut ledger = carried_out(&plan(&world, &Ledger::default()));
+    assert_eq!(ledger.bindings[&stranger].eip, v4("10.6.1.2"));
+    // a status says that the stranger has the address of another namespace
+    let lie = ledger.bindings[&policy_name(0)].clone();
+    ledger.bindings.insert(stranger.clone(), lie.clone());
+    let after = plan(&world, &ledger);
+    assert_eq!((after.bindings[&policy_name(0)].eip, after.bindings[&stranger].eip), (v4("10.6.1.1"), v4("10.6.1.2")));
+    let mut planner = Planner::new(world, carried_out(&after));
+    planner.change(Change::Bound(stranger.clone(), Some(lie)));
+    assert_eq!(planner.plan().bindings, after.bindings, "nor is it adopted later");
+}
+
+#[test]
 fn an_explanation_tells_address_node_standby_and_users() {
     let mut world = world("10.6.1.1-10.6.1.2", 2);
     add(&mut world, 1, Ask::Default);
