@@ -1,7 +1,8 @@
 //! What egress costs: the planner at three sizes, 800 policies at once on a real API server, and the operator's memory.
 //!
-//! The planner runs in this process. The operator is the `portolan` binary against kube-apiserver and etcd; the agents
-//! are simulated here, so that the operator's own CPU time, writes and memory are counted.
+//! The planner runs in this process. The operator is the `portolan` binary against kube-apiserver and etcd, or against
+//! the embedded API server where only its memory counts; the agents are simulated here, so that the operator's own CPU
+//! time, writes and memory are counted.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -15,6 +16,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use portolan_api::egress::{EgressGateway, EgressPolicy};
+use portolan_apiserver::running::{self, Running};
 use portolan_control::agent::simulated;
 use portolan_control::install;
 use portolan_control::runtime::app::{Options, Process};
@@ -42,9 +44,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let plane = ControlPlane::start()?;
     runtime.block_on(install::definitions(&plane.client()))?;
     burst(&mut bench, &runtime, &plane)?;
-    let plane = ControlPlane::start()?;
-    runtime.block_on(install::definitions(&plane.client()))?;
-    memory(&mut bench, &runtime, &plane)?;
+    drop(plane);
+    memory(&mut bench, &runtime)?;
     bench.finish()
 }
 
@@ -151,7 +152,7 @@ fn burst(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::
     let client = plane.client();
     runtime.block_on(cluster(&client, 3))?;
     let agents = Process::start(client.clone(), process_options(), |ctx, _| simulated::start(ctx))?;
-    let operator = Operator::start(plane)?;
+    let operator = Operator::start(plane.kubeconfig_path())?;
     let before = operator.writes()?;
     let began = (Instant::now(), operator.cpu_seconds()?);
     runtime.block_on(async {
@@ -182,41 +183,60 @@ fn burst(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::
     Ok(())
 }
 
-/// What the operator holds in memory with many objects.
-fn memory(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::Result<()> {
-    let client = plane.client();
+/// What the operator holds in memory once it has shown everything it has to say of many objects.
+fn memory(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    let options = running::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: None,
+        kubeconfig: kubeconfig.clone(),
+        nodes: 0,
+    };
+    let server = runtime.block_on(Running::start(options))?;
+    let client = server.client();
+    runtime.block_on(install::definitions(&client))?;
     runtime.block_on(cluster(&client, 3))?;
     let agents = Process::start(client.clone(), process_options(), |ctx, _| simulated::start(ctx))?;
-    runtime.block_on(async {
-        for number in 0..100 {
-            let namespace = builders::namespace(&format!("ns{number}")).build();
-            Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
-            create_policies(&client, &format!("ns{number}"), 100).await?;
-        }
-        let pods = (0..20_000).map(|number| {
-            let (namespace, client) = (format!("ns{}", number % 100), client.clone());
-            async move {
-                let pod = builders::pod(&namespace, &format!("pod{number}"))
-                    .label("app", &format!("p{}", number % 97))
-                    .on("n1")
-                    .ip(&format!("10.244.{}.{}", number / 250, number % 250))
-                    .build();
-                builders::create(&Api::<Pod>::namespaced(client, &namespace), &pod).await.map(drop)
-            }
-        });
-        stream::iter(pods).buffer_unordered(32).try_collect::<()>().await
-    })?;
-    let operator = Operator::start(plane)?;
+    runtime.block_on(policies_and_pods(&client))?;
+    let operator = Operator::start(&kubeconfig)?;
     let limit = Instant::now() + Duration::from_mins(10);
-    while operator.metric("portolan_egress_policies_sum")? < 10_000.0 {
-        ensure!(Instant::now() < limit, "the operator did not take up all policies");
-        std::thread::sleep(Duration::from_millis(500));
+    let mut before = 0.0;
+    loop {
+        std::thread::sleep(Duration::from_secs(5));
+        let writes = operator.writes()?;
+        if writes > 20_000.0 && writes - before < 1.0 {
+            break;
+        }
+        ensure!(Instant::now() < limit, "the operator did not come to rest: {writes} writes");
+        before = writes;
     }
-    std::thread::sleep(Duration::from_secs(10));
     let resident = operator.resident()?;
     bench.count("operator memory with 10,000 policies and 20,000 pods", "MiB", Goal::value(64.0), resident / MIB)?;
     runtime.block_on(agents.stop())?;
+    runtime.block_on(server.stop());
     Ok(())
+}
+
+/// 100 namespaces with 100 policies and 200 pods each.
+async fn policies_and_pods(client: &Client) -> anyhow::Result<()> {
+    for number in 0..100 {
+        let namespace = builders::namespace(&format!("ns{number}")).build();
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+        create_policies(client, &format!("ns{number}"), 100).await?;
+    }
+    let pods = (0..20_000).map(|number| {
+        let (namespace, client) = (format!("ns{}", number % 100), client.clone());
+        async move {
+            let pod = builders::pod(&namespace, &format!("pod{number}"))
+                .label("app", &format!("p{}", number / 200))
+                .on("n1")
+                .ip(&format!("10.244.{}.{}", number / 250, number % 250))
+                .build();
+            builders::create(&Api::<Pod>::namespaced(client, &namespace), &pod).await.map(drop)
+        }
+    });
+    stream::iter(pods).buffer_unordered(32).try_collect::<()>().await
 }
 
 /// Gateway nodes, and a gateway with 1,000 addresses.
@@ -276,10 +296,10 @@ struct Operator {
 }
 
 impl Operator {
-    fn start(plane: &ControlPlane) -> anyhow::Result<Self> {
+    fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
         let admin = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let folder = tempfile::tempdir()?;
-        let kubeconfig = plane.kubeconfig_path().display().to_string();
+        let kubeconfig = kubeconfig.display().to_string();
         let arguments = ["operator", "--kubeconfig", &kubeconfig, "--admin-listen", &format!("127.0.0.1:{admin}")];
         let arguments: Vec<String> = arguments.map(str::to_owned).into();
         let portolan = Path::new(env!("CARGO_BIN_EXE_portolan"));
@@ -297,13 +317,11 @@ impl Operator {
         Ok(self.metric("portolan_runtime_leads")? > 0.5)
     }
 
-    /// The sum of a metric over all its labels.
+    /// A metric without labels.
     fn metric(&self, name: &str) -> anyhow::Result<f64> {
-        let name = name.trim_end_matches("_sum");
         let text = self.metrics()?;
-        let values = text.lines().filter(|line| line.starts_with(name) && !line.starts_with('#'));
-        let values = values.filter(|line| line[name.len()..].starts_with(['{', ' ']));
-        Ok(values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.with_context(|| format!("the operator has no metric {name}"))
     }
 
     /// Writes that went through, events aside.

@@ -51,7 +51,7 @@ use self::metrics::Metrics;
 use self::model::{Dirty, Model};
 use self::observe::Probation;
 use self::recycle::Recycling;
-use self::status::Reporting;
+use self::status::{Reporting, Waiting};
 use self::tell::{Failovers, Telling};
 use self::tunnels::Numbering;
 use crate::runtime::Error;
@@ -116,6 +116,7 @@ struct Term {
     dirty: Dirty,
     recycling: Recycling,
     failovers: Failovers,
+    waiting: Waiting,
     /// When each gateway's status was written last.
     shown: BTreeMap<GatewayName, Instant>,
     /// When slices were written last.
@@ -137,7 +138,7 @@ impl Turn for Egress {
     async fn turn(&mut self) -> Result<Next, Error> {
         let now = Instant::now();
         let Self { cache, options, writer, recorder, metrics, probation, term } = self;
-        let Term { began, model, dirty, recycling, failovers, shown, listed, counted } = term;
+        let Term { began, model, dirty, recycling, failovers, waiting, shown, listed, counted } = term;
         let numbering = Numbering { writer, cache, metrics, subnets: options.tunnels };
         let telling = Telling { recorder, cache, metrics };
         // observe (no client): every watch has synced and shows our own last writes
@@ -180,7 +181,8 @@ impl Turn for Egress {
         telling.failovers(failovers, model, now).await;
         telling.released(&done.released).await;
         let reporting = Reporting { writer, recorder, cache, model };
-        failure = failure.or(status::policies(&reporting, &done, &mut dirty.policies).await);
+        let (unshown, patient) = status::policies(&reporting, &done, &mut dirty.policies, waiting, now).await;
+        failure = failure.or(unshown);
         let again = views(&reporting, dirty, shown, listed, now, &mut failure).await;
         let recount = counted.map(|last| last + COUNT).filter(|due| *due > now);
         if recount.is_none() {
@@ -189,10 +191,9 @@ impl Turn for Egress {
         }
         match failure {
             Some(problem) => Err(problem),
-            None if !dirty.policies.is_empty() => Ok(Next::After(Duration::ZERO)),
             None => {
                 let recount = recount.filter(|_| !moved.is_empty());
-                Ok(next([again, recount, recycling.due(options.keep_unseen)], probation, now))
+                Ok(next([again, patient, recount, recycling.due(options.keep_unseen)], probation, now))
             }
         }
     }
@@ -247,7 +248,7 @@ async fn views(
     again
 }
 
-fn next(again: [Option<Instant>; 3], probation: &Probation, now: Instant) -> Next {
+fn next(again: [Option<Instant>; 4], probation: &Probation, now: Instant) -> Next {
     let earliest = probation.waiting().map(|(_, until)| until).chain(again.into_iter().flatten()).min();
     earliest.map_or(Next::OnChange, |due| Next::After(due.saturating_duration_since(now)))
 }

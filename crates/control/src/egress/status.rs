@@ -1,7 +1,8 @@
 //! Says on policies and gateways what was done, and why not. Nothing is written that stands there already.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -13,12 +14,13 @@ use portolan_api::egress::{
 };
 use portolan_api::words::{conditions, reasons};
 use portolan_core::egress::{Binding, Eip, GatewayName, PolicyName, Unmet};
+use tokio::time::Instant;
 
 use super::act::{AT_ONCE, Done};
 use super::model::{Model, phase};
 use super::observe::Cache;
 use super::selected::Shadow;
-use super::validate::Problem;
+use super::validate::{PolicyView, Problem};
 use crate::runtime::Error;
 use crate::runtime::conditions::condition;
 use crate::runtime::events::{Recorder, Tone, What};
@@ -31,32 +33,71 @@ const NAMED: usize = 1_000;
 /// At most this many policies get their status in one turn, so that what is urgent never waits for long.
 const PER_TURN: usize = 200;
 
-/// Writes the status of policies; what failed, and what is over the limit of a turn, stays in the set. So does a policy
-/// whose address was only just recorded: by the next turn its node may hold it, and one write tells both.
+/// How long a policy that was granted its first address is not shown without it being in force: nearly always its node
+/// takes it within that time, and one write tells both.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Since when policies have waited for a node to take their first address.
+pub(super) type Waiting = BTreeMap<PolicyName, Instant>;
+
+/// Writes the status of policies; what failed, what is over the limit of a turn and what is worth waiting for stays in
+/// the set. Gives the first failure, and when to come again at the latest.
 pub(super) async fn policies(
     reporting: &Reporting<'_>,
     done: &Done,
     policies: &mut BTreeSet<PolicyName>,
-) -> Option<Error> {
-    let model = reporting.model;
-    let settled = |policy: &&PolicyName| {
-        let binding = model.planner.binding(policy);
-        binding.is_none_or(|binding| binding.eip.addresses().all(|address| done.is_recorded(address)))
-    };
-    let now: Vec<PolicyName> = policies.iter().filter(settled).take(PER_TURN).cloned().collect();
-    let work = futures::stream::iter(now).map(|name| async move {
+    waiting: &mut Waiting,
+    now: Instant,
+) -> (Option<Error>, Option<Instant>) {
+    let mut again: Option<Instant> = None;
+    let mut due = Vec::new();
+    for name in policies.iter() {
+        let at = if due.len() == PER_TURN { now } else { show_at(reporting, done, name, waiting, now) };
+        if due.len() < PER_TURN && at <= now {
+            due.push(name.clone());
+        } else {
+            again = Some(again.map_or(at, |earlier| earlier.min(at)));
+        }
+    }
+    let work = futures::stream::iter(due).map(|name| async move {
         let outcome = one_policy(reporting, &name).await;
         (name, outcome)
     });
     let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
     let mut first = None;
     for (name, outcome) in ended {
+        waiting.remove(&name);
         match outcome {
             Ok(()) => drop(policies.remove(&name)),
             Err(problem) => drop(first.get_or_insert(problem)),
         }
     }
-    first
+    (first, again)
+}
+
+/// When the status of a policy is to be written: now, unless its address was only just recorded, or its first one is
+/// still to be taken.
+fn show_at(reporting: &Reporting<'_>, done: &Done, name: &PolicyName, waiting: &mut Waiting, now: Instant) -> Instant {
+    let Reporting { cache, model, .. } = reporting;
+    let Some(binding) = model.planner.binding(name) else { return now };
+    let recorded = binding.eip.addresses().all(|address| done.is_recorded(address));
+    if recorded && (pending(cache, &binding).is_none() || was_granted(cache, name)) {
+        return now;
+    }
+    *waiting.entry(name.clone()).or_insert(now) + PATIENCE
+}
+
+fn was_granted(cache: &Cache, name: &PolicyName) -> bool {
+    let key = key(name);
+    if name.namespace.is_some() {
+        cache.policies.get(&key).is_some_and(|policy| PolicyView::from(&*policy).granted().is_some())
+    } else {
+        cache.cluster_policies.get(&key).is_some_and(|policy| PolicyView::from(&*policy).granted().is_some())
+    }
+}
+
+fn key(name: &PolicyName) -> Key {
+    Key { namespace: name.namespace.as_deref().unwrap_or_default().to_owned(), name: name.name.to_string() }
 }
 
 /// What a status is worked out from, and written with.
@@ -69,7 +110,7 @@ pub(super) struct Reporting<'a> {
 
 async fn one_policy(reporting: &Reporting<'_>, name: &PolicyName) -> Result<(), Error> {
     let Reporting { cache, .. } = reporting;
-    let key = Key { namespace: name.namespace.as_deref().unwrap_or_default().to_owned(), name: name.name.to_string() };
+    let key = key(name);
     if name.namespace.is_some() {
         let Some(policy) = cache.policies.get(&key) else { return Ok(()) };
         policy_status(reporting, name, &cache.policies, policy.as_ref()).await
