@@ -112,6 +112,12 @@ impl Cache {
         self.claims.get(&Key::of_cluster(&claim_name(address)))
     }
 
+    /// True if the address is recorded for the gateway.
+    pub(super) fn is_claimed_by(&self, address: IpAddr, gateway: &str) -> bool {
+        let claim = self.claim(address);
+        claim.is_some_and(|claim| claim.spec.egress.as_ref().is_some_and(|record| record.gateway == gateway))
+    }
+
     /// The names of all nodes, and of those that left only their tunnel.
     pub(super) fn nodes_and_tunnels(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();

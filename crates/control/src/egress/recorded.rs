@@ -103,8 +103,5 @@ fn is_backed(cache: &Cache, view: PolicyView<'_>, said: &Binding) -> bool {
 }
 
 fn is_claimed(cache: &Cache, eip: Eip, gateway: &GatewayName) -> bool {
-    eip.addresses().filter_map(|address| cache.claim(address)).any(|claim| {
-        let record = claim.spec.egress.as_ref();
-        record.is_some_and(|record| record.gateway == **gateway)
-    })
+    eip.addresses().any(|address| cache.is_claimed_by(address, gateway))
 }

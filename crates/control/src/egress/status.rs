@@ -200,40 +200,21 @@ fn granted(eip: Eip) -> GrantedEip {
 pub(super) fn obstacles(model: &Model, name: &PolicyName) -> (Option<Problem>, Option<Problem>) {
     let problem = model.problems.get(name).cloned();
     let Some(unmet) = model.planner.unmet(name) else { return (problem, None) };
-    let edit = |reason, message: String| (Some(problem.clone().unwrap_or_else(|| Problem::new(reason, message))), None);
-    let lack = |reason, message: &str| (problem.clone(), Some(Problem::new(reason, message)));
-    match unmet {
-        Unmet::Refused => edit(reasons::INVALID, "it is refused".to_owned()),
-        Unmet::GatewayNotFound => edit(reasons::GATEWAY_NOT_FOUND, "its gateway does not exist: create it".to_owned()),
-        Unmet::OutsidePool(address) => edit(
-            reasons::OUTSIDE_POOL,
-            format!("address {address} is not in the gateway's pool: add it there, or ask for one that is"),
-        ),
-        Unmet::PairMismatch(address, Some(pair)) => {
-            edit(reasons::PAIR_MISMATCH, format!("address {address} goes with {pair}: ask for that one, or leave the other half out"))
-        }
-        Unmet::PairMismatch(address, None) => {
-            edit(reasons::PAIR_MISMATCH, format!("address {address} has no pair: leave the other half out"))
-        }
-        Unmet::NotAllowed(address) => {
-            edit(reasons::NOT_ALLOWED, format!("address {address} serves another namespace alone: ask for another one"))
-        }
-        Unmet::ImmutableField => edit(
-            reasons::IMMUTABLE_FIELD,
-            "it asks for another gateway or address than it was granted, and keeps what it has: delete it and create it anew".to_owned(),
-        ),
-        Unmet::Taken(address) => lack(
-            reasons::NOT_PROGRAMMED,
-            &format!("address {address} is held elsewhere or still being released: it is given as soon as it is free"),
-        ),
-        Unmet::NoReadyNode => lack(
-            reasons::NO_READY_NODE,
-            "no gateway node is ready: see `kubectl get egt`, or let spec.nodeSelector of the gateway match more nodes",
-        ),
-        Unmet::NoCapacity => lack(reasons::NO_CAPACITY, "every gateway node holds as many addresses as it can: add a node"),
-        Unmet::PoolEmpty => lack(reasons::POOL_EMPTY, "the gateway's pool has no address to give: add a range, or delete a policy"),
-        Unmet::SlotsExhausted => lack(reasons::SLOTS_EXHAUSTED, "all 16382 egress addresses of the cluster are in use: delete policies"),
-    }
+    let (reason, must_edit) = match unmet {
+        Unmet::Refused => (reasons::INVALID, true),
+        Unmet::GatewayNotFound => (reasons::GATEWAY_NOT_FOUND, true),
+        Unmet::OutsidePool(_) => (reasons::OUTSIDE_POOL, true),
+        Unmet::PairMismatch(..) => (reasons::PAIR_MISMATCH, true),
+        Unmet::NotAllowed(_) => (reasons::NOT_ALLOWED, true),
+        Unmet::ImmutableField => (reasons::IMMUTABLE_FIELD, true),
+        Unmet::Taken(_) => (reasons::NOT_PROGRAMMED, false),
+        Unmet::NoReadyNode => (reasons::NO_READY_NODE, false),
+        Unmet::NoCapacity => (reasons::NO_CAPACITY, false),
+        Unmet::PoolEmpty => (reasons::POOL_EMPTY, false),
+        Unmet::SlotsExhausted => (reasons::SLOTS_EXHAUSTED, false),
+    };
+    let told = Problem::new(reason, unmet.to_string());
+    if must_edit { (Some(problem.unwrap_or(told)), None) } else { (problem, Some(told)) }
 }
 
 /// What keeps a granted address from being in force.
@@ -314,12 +295,8 @@ pub(super) fn gateway_wanted(cache: &Cache, model: &Model, seen: &EgressGateway)
     });
     let not_accepted = model.gateways.by_name.get(&name).and_then(|checked| checked.refusal(false));
     let not_accepted = not_accepted.or_else(|| shrunk(model, &name));
-    let not_programmed = model.planner.eligible(&name).is_empty().then(|| {
-        Problem::new(
-            reasons::NO_READY_NODE,
-            "no gateway node is ready: see `kubectl get egt`, or let spec.nodeSelector match more nodes",
-        )
-    });
+    let dark = model.planner.eligible(&name).is_empty();
+    let not_programmed = dark.then(|| Problem::new(reasons::NO_READY_NODE, Unmet::NoReadyNode.to_string()));
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let truncated = u64::try_from(listed).unwrap_or(u64::MAX) < view.policies;
     EgressGatewayStatus {

@@ -254,7 +254,7 @@ fn granted_by(
         Ask::NodeAddress => return Ok(()),
         Ask::Explicit(eip) => {
             if let Some(address) =
-                eip.addresses().find(|address| !pool.contains(*address) && !is_claimed(cache, *address, name))
+                eip.addresses().find(|address| !pool.contains(*address) && !cache.is_claimed_by(*address, name))
             {
                 return Err(Denied::invalid(format!(
                     "spec.egressIP: address {address} is not in the pool of gateway `{name}`: add it there, or ask for one that is"
@@ -277,11 +277,6 @@ fn granted_by(
         )));
     }
     Ok(())
-}
-
-fn is_claimed(cache: &Cache, address: IpAddr, gateway: &GatewayName) -> bool {
-    let claim = cache.claim(address);
-    claim.is_some_and(|claim| claim.spec.egress.as_ref().is_some_and(|record| record.gateway == **gateway))
 }
 
 /// With both halves given, they must be a pair: as recorded, else by their place in the pool.

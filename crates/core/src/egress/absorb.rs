@@ -301,17 +301,11 @@ fn join(records: &BTreeMap<IpAddr, Held>, unrecorded: impl Fn(IpAddr) -> bool) -
             let agrees = there.is_some_and(|other| other.pair == Some(*address));
             if agrees || (!mutual && (there.is_some() || unrecorded(other))) {
                 joined.extend([*address, other]);
-                let mut eip = Eip::default();
-                set_half(&mut eip, *address, true);
-                set_half(&mut eip, other, true);
-                eips.push(eip);
+                eips.push(Eip::from_iter([*address, other]));
             }
         }
     }
-    for address in records.keys().filter(|address| !joined.contains(*address)) {
-        let mut eip = Eip::default();
-        set_half(&mut eip, *address, true);
-        eips.push(eip);
-    }
+    let alone = records.keys().filter(|address| !joined.contains(*address));
+    eips.extend(alone.map(|address| Eip::from_iter([*address])));
     eips
 }

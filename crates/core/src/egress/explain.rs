@@ -1,6 +1,6 @@
 //! Why a policy or an address is where it is: the decision step by step, read from the planner's state.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use super::planner::Planner;
@@ -73,7 +73,7 @@ pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<Step> {
         None => {}
     }
     if let Some(unmet) = planner.unmet(name) {
-        steps.push(step(Topic::Unmet, reason(&unmet)));
+        steps.push(step(Topic::Unmet, unmet.to_string()));
     }
     steps
 }
@@ -155,23 +155,40 @@ fn mode(mode: NodeMode) -> String {
 }
 
 /// What stands in the way, and what to do about it.
-pub fn reason(unmet: &Unmet) -> String {
-    match unmet {
-        Unmet::GatewayNotFound => "the gateway does not exist: create it or name another".into(),
-        Unmet::NoReadyNode => "no selected node is ready for it: label a node, or bring one back".into(),
-        Unmet::NoCapacity => "every ready node holds as many addresses as it can: add a node".into(),
-        Unmet::PoolEmpty => "the pool has no address to give: add a range".into(),
-        Unmet::OutsidePool(address) => format!("{address} is not in the pool: add it, or ask for another"),
-        Unmet::PairMismatch(address, Some(pair)) => {
-            format!("{address} goes with {pair}: ask for that pair, or for one half")
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GatewayNotFound => f.write_str("the gateway does not exist: create it, or name another"),
+            Self::NoReadyNode => f.write_str(
+                "no gateway node is ready: see `kubectl get egt`, or let spec.nodeSelector of the gateway match more nodes",
+            ),
+            Self::NoCapacity => f.write_str("every gateway node holds as many addresses as it can: add a node"),
+            Self::PoolEmpty => {
+                f.write_str("the gateway's pool has no address to give: add a range, or delete a policy")
+            }
+            Self::OutsidePool(address) => {
+                write!(f, "address {address} is not in the gateway's pool: add it there, or ask for one that is")
+            }
+            Self::PairMismatch(address, Some(pair)) => {
+                write!(f, "address {address} goes with {pair}: ask for that one, or leave the other half out")
+            }
+            Self::PairMismatch(address, None) => {
+                write!(f, "address {address} has no pair: leave the other half out")
+            }
+            Self::Taken(address) => write!(
+                f,
+                "address {address} is held elsewhere or still being released: it is given as soon as it is free"
+            ),
+            Self::NotAllowed(address) => {
+                write!(f, "address {address} serves another namespace alone: ask for another one")
+            }
+            Self::ImmutableField => f.write_str(
+                "it asks for another gateway or address than it was granted, and keeps what it has: delete it and create it anew",
+            ),
+            Self::SlotsExhausted => {
+                f.write_str("all 16,382 egress addresses of the cluster are in use: delete policies, or share addresses")
+            }
+            Self::Refused => f.write_str("it was refused before planning: see its Accepted condition"),
         }
-        Unmet::PairMismatch(address, None) => format!("{address} has no other half: ask for it alone"),
-        Unmet::Taken(address) => {
-            format!("{address} is held elsewhere or still on its way out: ask for another, or wait")
-        }
-        Unmet::NotAllowed(address) => format!("{address} serves another namespace alone: ask for another"),
-        Unmet::ImmutableField => "it asks for something else than it was granted: delete it and create it again".into(),
-        Unmet::SlotsExhausted => "all 16,382 slots are taken: share addresses".into(),
-        Unmet::Refused => "it was refused before planning: see its Accepted condition".into(),
     }
 }

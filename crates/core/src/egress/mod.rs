@@ -21,7 +21,7 @@ mod state;
 mod summary;
 mod types;
 
-pub use explain::{Step, Topic, explain, explain_address, reason};
+pub use explain::{Step, Topic, explain, explain_address};
 pub use flatten::{Candidate, Flat, Winner, flatten, is_never_served};
 pub use pairs::Pairs;
 pub use plan::plan;

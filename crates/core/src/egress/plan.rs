@@ -7,6 +7,7 @@ use super::choose::{NodeId, Nodes, Seeker, Site, rank};
 use super::planner::Planner;
 use super::policies::PolicyId;
 use super::state::Gate;
+use super::summary::Usage;
 use super::{Eip, Entry, GatewayName, Ledger, NodeName, Plan, PolicyName, View, World};
 
 /// How many nodes stand by for an address.
@@ -61,9 +62,7 @@ impl Planner {
     }
 
     fn view_of(&self, gate: &Gate, limit: usize) -> View {
-        let count = |ranges: &crate::net::Ranges| u64::try_from(ranges.count()).unwrap_or(u64::MAX);
-        let total = [count(&gate.spec.pool.v4), count(&gate.spec.pool.v6)];
-        let free = [total[0] - gate.used[0].min(total[0]), total[1] - gate.used[1].min(total[1])];
+        let Usage { total, free, granted: policies, .. } = Usage::of(gate);
         let mut sites: Vec<(&NodeName, NodeId)> =
             gate.sites.iter().map(|site| (self.nodes.name(site.node), site.node)).collect();
         sites.sort_unstable();
@@ -80,7 +79,7 @@ impl Planner {
             }
             nodes.insert(name.clone(), entries);
         }
-        View { nodes, total, free, policies: gate.policies }
+        View { nodes, total, free, policies }
     }
 
     fn entry(&self, eip: Eip, users: &[PolicyId], room: &mut usize) -> Entry {

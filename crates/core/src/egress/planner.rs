@@ -88,12 +88,11 @@ impl Planner {
     /// Plans the world: what is recorded claims first.
     pub fn new(world: World, ledger: Ledger) -> Self {
         let mut planner = Self { world, ..Self::default() };
-        let nodes = std::mem::take(&mut planner.world.nodes);
-        for (name, node) in &nodes {
-            let id = planner.nodes.id(name, planner.world.seed);
-            planner.nodes.set_capacity(id, node.capacity);
+        let Self { world, nodes, .. } = &mut planner;
+        for (name, node) in &world.nodes {
+            let id = nodes.id(name, world.seed);
+            nodes.set_capacity(id, node.capacity);
         }
-        planner.world.nodes = nodes;
         let mut round = Round::default();
         let gateways: Vec<GatewayName> = planner.world.gateways.keys().cloned().collect();
         planner.policies = Policies::with_capacity(planner.world.policies.len());

@@ -106,10 +106,7 @@ impl Planner {
             self.keep_stray(address, held);
             return self.refresh_all(address, round);
         };
-        let mut eip = Eip::default();
-        for half in [Some(address), held.pair].into_iter().flatten() {
-            set_half(&mut eip, half, true);
-        }
+        let eip: Eip = [Some(address), held.pair].into_iter().flatten().collect();
         let as_expected = gate.pairs.eip(address) == Some(eip) && !gate.seats.contains_key(&eip);
         let mut halves = eip.addresses();
         let unowned = halves.all(|half| !self.owners.contains_key(&half));

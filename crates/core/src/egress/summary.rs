@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::state::Gate;
 use super::{GatewayName, Move, NodeName, Planner, PolicyName};
 use crate::net::Family;
 
@@ -19,6 +20,19 @@ pub struct Usage {
     pub waiting: u64,
 }
 
+impl Usage {
+    pub(super) fn of(gate: &Gate) -> Self {
+        let total = [Family::V4, Family::V6]
+            .map(|family| u64::try_from(gate.spec.pool.family(family).count()).unwrap_or(u64::MAX));
+        Self {
+            total,
+            free: [0, 1].map(|family| total[family].saturating_sub(gate.used[family])),
+            granted: gate.policies,
+            waiting: u64::try_from(gate.waiting.len()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 impl Planner {
     /// Every address with a record, in service or not.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
@@ -33,7 +47,7 @@ impl Planner {
     /// The gateways whose selector matches a node.
     pub fn gateways_of(&self, node: &str) -> Vec<GatewayName> {
         let Some(node) = self.nodes.find(node) else { return Vec::new() };
-        let selects = |gate: &super::state::Gate| gate.sites.binary_search_by_key(&node, |site| site.node).is_ok();
+        let selects = |gate: &Gate| gate.sites.binary_search_by_key(&node, |site| site.node).is_ok();
         self.gates.iter().filter(|(_, gate)| selects(gate)).map(|(name, _)| name.clone()).collect()
     }
 
@@ -58,15 +72,7 @@ impl Planner {
 
     /// A gateway in numbers.
     pub fn usage(&self, gateway: &str) -> Usage {
-        let Some(gate) = self.gates.get(gateway) else { return Usage::default() };
-        let total = [Family::V4, Family::V6]
-            .map(|family| u64::try_from(gate.spec.pool.family(family).count()).unwrap_or(u64::MAX));
-        Usage {
-            total,
-            free: [0, 1].map(|family| total[family].saturating_sub(gate.used[family])),
-            granted: gate.policies,
-            waiting: u64::try_from(gate.waiting.len()).unwrap_or(u64::MAX),
-        }
+        self.gates.get(gateway).map(Usage::of).unwrap_or_default()
     }
 
     /// Every policy that does not get all it asks for.

@@ -143,6 +143,20 @@ impl Eip {
     }
 }
 
+impl FromIterator<IpAddr> for Eip {
+    /// The last of each family.
+    fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
+        let mut eip = Self::default();
+        for address in addresses {
+            match address {
+                IpAddr::V4(v4) => eip.v4 = Some(v4),
+                IpAddr::V6(v6) => eip.v6 = Some(v6),
+            }
+        }
+        eip
+    }
+}
+
 impl fmt::Display for Eip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.v4, self.v6) {

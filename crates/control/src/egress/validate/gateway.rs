@@ -198,14 +198,7 @@ fn default_eip(pools: &IpPools, pool: &Pool, complain: &mut impl FnMut(Problem))
         (None, None) => [pool.first(Family::V4), pool.first(Family::V6)],
         given => given.into(),
     };
-    let mut eip = Eip::default();
-    for address in halves.into_iter().flatten() {
-        match address {
-            IpAddr::V4(address) => eip.v4 = Some(address),
-            IpAddr::V6(address) => eip.v6 = Some(address),
-        }
-    }
-    eip
+    halves.into_iter().flatten().collect()
 }
 
 /// The annotation holds a label selector as kubectl writes them: `a=b,c in (d,e),!f`.

@@ -11,6 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -221,24 +222,14 @@ impl World {
 
     /// Waits until a condition of a policy is False for this reason; gives its message.
     pub(crate) async fn refused(&self, policy: &str, kind: &str, reason: &str) -> anyhow::Result<String> {
-        let said = async || -> anyhow::Result<_> {
-            let found = self.status(policy).await?.conditions.into_iter().find(|condition| condition.type_ == kind);
-            Ok(found.filter(|condition| condition.status == "False" && condition.reason == reason))
-        };
-        eventually(&format!("policy {policy} has {kind}=False {reason}"), async || Ok(said().await?.is_some())).await?;
-        Ok(said().await?.map(|condition| condition.message).unwrap_or_default())
+        let what = format!("policy {policy} has {kind}=False {reason}");
+        refused(&what, kind, reason, async || Ok(self.status(policy).await?.conditions)).await
     }
 
     /// The same for a gateway.
     pub(crate) async fn gateway_refused(&self, gateway: &str, kind: &str, reason: &str) -> anyhow::Result<String> {
-        let said = async || -> anyhow::Result<_> {
-            let conditions = self.gateways().get(gateway).await?.status.unwrap_or_default().conditions;
-            let found = conditions.into_iter().find(|condition| condition.type_ == kind);
-            Ok(found.filter(|condition| condition.status == "False" && condition.reason == reason))
-        };
-        eventually(&format!("gateway {gateway} has {kind}=False {reason}"), async || Ok(said().await?.is_some()))
-            .await?;
-        Ok(said().await?.map(|condition| condition.message).unwrap_or_default())
+        let what = format!("gateway {gateway} has {kind}=False {reason}");
+        refused(&what, kind, reason, async || Ok(self.gateway_status(gateway).await?.conditions)).await
     }
 
     /// Every address with a claim, and its node.
@@ -270,6 +261,25 @@ impl World {
         })
         .await
     }
+}
+
+/// Waits until a condition is False for this reason; gives its message.
+async fn refused(
+    what: &str,
+    kind: &str,
+    reason: &str,
+    conditions: impl AsyncFn() -> anyhow::Result<Vec<Condition>>,
+) -> anyhow::Result<String> {
+    let mut said = String::new();
+    eventually(what, async || {
+        let fits = |condition: &Condition| {
+            (condition.type_.as_str(), condition.status.as_str(), condition.reason.as_str()) == (kind, "False", reason)
+        };
+        let found = conditions().await?.into_iter().find(fits);
+        Ok(found.map(|condition| said = condition.message).is_some())
+    })
+    .await?;
+    Ok(said)
 }
 
 /// Takes away everything that egress looks at, whatever holds it.

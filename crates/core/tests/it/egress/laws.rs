@@ -159,21 +159,10 @@ fn recorded_eip(ledger: &Ledger, binding: &Binding) -> Option<Eip> {
         if wanted.next().is_some_and(|first| halves.contains(&Some(first)))
             || wanted.next().is_some_and(|second| halves.contains(&Some(second)))
         {
-            return Some(joined(halves.into_iter().flatten()));
+            return Some(halves.into_iter().flatten().collect());
         }
     }
     None
-}
-
-fn joined(addresses: impl Iterator<Item = IpAddr>) -> Eip {
-    let mut eip = Eip::default();
-    for address in addresses {
-        match address {
-            IpAddr::V4(v4) => eip.v4 = Some(v4),
-            IpAddr::V6(v6) => eip.v6 = Some(v6),
-        }
-    }
-    eip
 }
 
 /// What differs between two plans without being named.
@@ -299,7 +288,7 @@ fn moves_are_the_ineligible(world: &World, ledger: &Ledger, plan: &Plan) -> bool
     });
     causes
         && plan.addresses.iter().all(|(address, placed)| {
-            let eip = joined([Some(*address), placed.held.pair].into_iter().flatten());
+            let eip: Eip = [Some(*address), placed.held.pair].into_iter().flatten().collect();
             let newest =
                 eip.addresses().filter_map(|a| ledger.addresses.get(&a)).filter(|h| h.gateway == placed.held.gateway);
             let newest = newest.rev_max();
@@ -328,7 +317,7 @@ impl<'a, I: Iterator<Item = &'a Held>> Newest<'a> for I {
 
 fn epochs_count_moves(_: &World, ledger: &Ledger, plan: &Plan) -> bool {
     plan.addresses.iter().all(|(address, placed)| {
-        let eip = joined([Some(*address), placed.held.pair].into_iter().flatten());
+        let eip: Eip = [Some(*address), placed.held.pair].into_iter().flatten().collect();
         let halves =
             eip.addresses().filter_map(|a| ledger.addresses.get(&a)).filter(|h| h.gateway == placed.held.gateway);
         let moved = plan.moves.iter().filter(|m| m.eip == eip).count() as u64;
@@ -377,7 +366,7 @@ fn free_and_used_make_the_total(world: &World, _: &Ledger, plan: &Plan) -> bool 
 fn slots_are_unique(_: &World, _: &Ledger, plan: &Plan) -> bool {
     let mut slots = BTreeMap::new();
     plan.addresses.iter().all(|(address, placed)| {
-        let eip = joined([Some(*address), placed.held.pair].into_iter().flatten());
+        let eip: Eip = [Some(*address), placed.held.pair].into_iter().flatten().collect();
         (2..=16383).contains(&placed.held.slot) && *slots.entry(placed.held.slot).or_insert(eip) == eip
     })
 }
