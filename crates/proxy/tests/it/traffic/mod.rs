@@ -13,6 +13,8 @@ mod hostile;
 mod http;
 mod json_socket;
 mod lab;
+mod process;
+mod program;
 mod retry;
 mod rules;
 mod streams;
