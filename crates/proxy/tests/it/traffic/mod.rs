@@ -9,10 +9,12 @@
 
 mod chains;
 mod changes;
+mod examples;
 mod hostile;
 mod http;
 mod json_socket;
 mod lab;
+mod load;
 mod process;
 mod program;
 mod retry;
