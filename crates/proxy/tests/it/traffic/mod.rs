@@ -9,6 +9,7 @@
 
 mod chains;
 mod changes;
+mod defects;
 mod examples;
 mod hostile;
 mod http;
@@ -17,8 +18,11 @@ mod lab;
 mod load;
 mod process;
 mod program;
+mod protocols;
+mod retries;
 mod retry;
 mod rules;
+mod sessions;
 mod streams;
 mod udp;
 mod websocket;
