@@ -162,6 +162,13 @@ fn defect_19_metrics_have_no_label_per_session() {
     let text = lines();
     assert_eq!(text.lines().count(), few, "200 sessions more are no line more");
     assert!(text.contains("\nsession_packet_counter_total{clusterName=\"m\"} 201\n"), "{text}");
+    for number in 0..20 {
+        let (name, port) = (format!("short-lived-{number}"), free_port());
+        lab.listener(&name, json!({ "protocol": "UDP", "port": port }), json!({ "spec": { "protocol": "Echo" } }));
+        assert_eq!(ask(&udp_client(port), "x"), "x");
+        lab.delete(&format!("/listeners/{name}?recursive=true"));
+    }
+    until("nothing to be left of objects that are gone", || lines().lines().count() == few);
 }
 
 #[test]
