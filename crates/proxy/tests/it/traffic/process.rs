@@ -49,6 +49,24 @@ fn it_serves_its_file_its_api_and_its_metrics() {
 }
 
 #[test]
+fn the_reference_has_every_metric_and_every_limit() {
+    let reference = include_str!("../../../../../docs/reference/proxy.md");
+    let port = free_port();
+    let metric = "{ingress: [{spec: {protocol: Metric}}], destination: {spec: {protocol: Echo}}}";
+    let listener =
+        format!("{{name: l, spec: {{protocol: UDP, port: {port}}}, rules: [{{action: {{route: {metric}}}}}]}}");
+    let program = Program::start(&[], &format!("listeners: [{listener}]"));
+    let (_, text) = program.get("/metrics");
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(names.contains(&"session_byte_counter_total"), "{text}");
+    let limits = format!("{:?}", portolan_proxy::config::types::Limits::default());
+    let limits = limits.split([' ', '{', ',']).filter_map(|word| word.strip_suffix(':'));
+    for name in names.into_iter().chain(limits) {
+        assert!(reference.contains(&format!("`{name}`")), "docs/reference/proxy.md does not have `{name}`");
+    }
+}
+
+#[test]
 fn the_form_of_l7mps_charts_starts_unchanged() {
     let [api, metrics, rtp] = [free_port(), free_port(), free_port()];
     let dir = tempfile::tempdir().unwrap();
