@@ -122,9 +122,10 @@ fn words(refusal: &Refusal) -> String {
     let text = |violation: &Json, key: &str| violation.get(key).and_then(Json::as_str).unwrap_or_default().to_owned();
     let violations = refusal.violations.iter().map(|violation| {
         let place = text(violation, "dataPath");
-        format!("{} {}", place.trim_start_matches(".requestBody"), text(violation, "message"))
+        format!("{} {}", place.trim_start_matches(".requestBody."), text(violation, "message"))
     });
-    violations.collect::<Vec<_>>().join("; ")
+    // which object of the file it is stands in front
+    format!("{}{}", refusal.content, violations.collect::<Vec<_>>().join("; "))
 }
 
 fn with_cause(error: &OptionsError) -> String {

@@ -120,10 +120,15 @@ impl Options {
                 let wrong = |why| OptionsError::Syntax { origin: path.display().to_string(), why };
                 parse(&text, Language::of(path)).map_err(wrong)?
             }
-            // YAML takes JSON as well, but JSON is told better about its mistakes
             (None, Some(text)) => {
-                let language = if text.trim_start().starts_with('{') { Language::Json } else { Language::Yaml };
-                parse(text, language).map_err(|why| OptionsError::Syntax { origin: "--inline".to_owned(), why })?
+                let yaml = || parse(text, Language::Yaml);
+                // YAML takes JSON as well, but JSON is told better about its mistakes
+                let read = if text.trim_start().starts_with('{') {
+                    parse(text, Language::Json).or_else(|why| yaml().map_err(|_| why))
+                } else {
+                    yaml()
+                };
+                read.map_err(|why| OptionsError::Syntax { origin: "--inline".to_owned(), why })?
             }
             (None, None) => crate::config::json::object([]),
         };

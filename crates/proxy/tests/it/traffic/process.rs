@@ -220,7 +220,13 @@ fn exit_codes_tell_flags_from_configurations() {
         (&check, &good, 0, ""),
         (&check, &bound, 0, ""),
         (&check, "listeners: [{name: x}]", 1, "proxy.yaml cannot be put in force: listeners[0]: Cannot add listener"),
-        (&["-c", "proxy.yaml", "--check", "-s"], "listeners: [{name: x}]", 1, "should have required property 'spec'"),
+        (
+            &["-c", "proxy.yaml", "--check", "-s"],
+            "listeners: [{name: x}]",
+            1,
+            "in force: listeners[0]: listener should have required property 'spec'",
+        ),
+        (&["--inline", "{clusters: [{name: c, spec: {protocol: Echo}}]}", "--check"], "", 0, ""),
         (&check, "admin: {log_level: loud}", 1, "admin: Property log_level is invalid"),
     ] {
         let (ended, log) = run(words, text);

@@ -313,6 +313,35 @@ fn who_fits_no_rule_is_told_in_his_protocol() {
 }
 
 #[test]
+fn a_udp_listener_hears_whom_it_names() {
+    let lab = Lab::new();
+    let [one, other] = [free_port(), free_port()];
+    // who sends from where, and which of them are answered
+    let clients = [("127.0.0.1", one), ("127.0.0.1", other), ("127.0.0.5", one)];
+    for (connect, mode, answered) in [
+        (json!({}), "server", [true, true, true]),
+        (json!({ "address": "127.0.0.1" }), "server", [true, true, false]),
+        (json!({ "port": one }), "server", [true, false, true]),
+        (json!({ "address": "127.0.0.1", "port": one }), "server", [true, false, false]),
+        (json!({ "address": "127.0.0.1", "port": one }), "singleton", [true, false, false]),
+    ] {
+        let port = free_port();
+        let spec = json!({ "protocol": "UDP", "port": port, "connect": connect, "options": { "mode": mode } });
+        lab.listener("l", spec.clone(), json!({ "spec": { "protocol": "Echo" } }));
+        for ((address, own), answered) in clients.iter().zip(answered) {
+            let client = UdpSocket::bind((*address, *own)).unwrap();
+            client.connect(("127.0.0.1", port)).unwrap();
+            for _ in 0..2 {
+                client.send(b"x").unwrap();
+                assert_eq!(is_silent(&client), !answered, "{spec}: {address}:{own}");
+            }
+        }
+        assert_eq!(lab.sessions().len(), answered.iter().filter(|yes| **yes).count(), "{spec}");
+        lab.delete("/listeners/l?recursive=true");
+    }
+}
+
+#[test]
 fn messages_stay_apart_where_the_protocol_keeps_them() {
     let lab = Lab::new();
     for (outward, joined) in
