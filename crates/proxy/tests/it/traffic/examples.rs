@@ -188,14 +188,7 @@ fn example_2_joins_two_users_at_one_worker() {
         pairs.push((a, b));
     }
     for (call, (a, b)) in pairs.iter().enumerate() {
-        until("both ends at one worker", || {
-            let both = |pod: &Pod<'_>| {
-                let label = json!((call + 1).to_string());
-                let of_call = |s: &&Value| s["metadata"]["labels"]["session_id"] == label && s["status"] == "CONNECTED";
-                pod.sessions().iter().filter(of_call).count() == 2
-            };
-            workers.values().any(both)
-        });
+        until("both ends at one worker", || workers.values().any(|worker| has_both(worker, call + 1)));
         a.send(format!("a to b of call {call}").as_bytes()).unwrap();
         assert_eq!(receive(b), format!("A TO B OF CALL {call}"));
         b.send(format!("b to a of call {call}").as_bytes()).unwrap();
@@ -213,6 +206,31 @@ fn example_2_joins_two_users_at_one_worker() {
     assert_eq!(status, 200, "{answer}");
     until("A's session to end with its listener", || gateways[0].sessions().len() == 5);
     assert_eq!(gateways[1].sessions().len(), 6);
-    pairs[1].0.send(b"others talk").unwrap();
-    assert_eq!(receive(&pairs[1].1), "OTHERS TALK");
+    let (a, b) = &pairs[1];
+    a.send(b"others talk").unwrap();
+    assert_eq!(receive(b), "OTHERS TALK");
+
+    // their worker is lost: both ends meet again at another one, in the same sessions
+    let mut workers = workers;
+    let (lost, _) = workers.iter().find(|(_, worker)| has_both(worker, 2)).expect("they meet somewhere");
+    let lost = *lost;
+    drop(workers.remove(lost));
+    for gateway in &gateways {
+        let endpoints = gateway.program.json("/clusters/worker-target/endpoints");
+        let at_lost = |endpoint: &&Value| endpoint["spec"]["address"] == json!(network.here(lost));
+        let endpoint = endpoints.as_array().unwrap().iter().find(at_lost).expect("the lost worker is an endpoint");
+        let path = format!("/endpoints/{}?recursive=true", endpoint["name"].as_str().unwrap());
+        assert_eq!(gateway.program.delete(&path).0, 200);
+    }
+    until("both ends at another worker", || workers.values().any(|worker| has_both(worker, 2)));
+    b.send(b"here again").unwrap();
+    assert_eq!(receive(a), "HERE AGAIN");
+    assert_eq!((gateways[0].sessions().len(), gateways[1].sessions().len()), (5, 6));
+}
+
+/// Whether both streams of a call stand at a worker.
+fn has_both(worker: &Pod<'_>, call: usize) -> bool {
+    let label = json!(call.to_string());
+    let of_call = |s: &&Value| s["metadata"]["labels"]["session_id"] == label && s["status"] == "CONNECTED";
+    worker.sessions().iter().filter(of_call).count() == 2
 }
