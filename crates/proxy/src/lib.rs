@@ -4,6 +4,7 @@
 //! wake. Socket back ends sit around it, one worker per core, and the configuration arrives over the REST API
 //! that l7mp's clients speak.
 
+pub mod command;
 pub mod config;
 pub mod io;
 pub mod proto;

@@ -36,7 +36,7 @@ pub(crate) fn run(command: Command, program: Program, printer: &Printer) -> Resu
         Command::Up(args) => up::run(args, program, printer),
         Command::Operator(args) => operator::run(args, program),
         Command::Agent(args) => agent::run(args, program),
-        Command::Proxy(args) => proxy::run(args, program),
+        Command::Proxy(args) => proxy::run(args),
         Command::Plan(args) => plan::run(args, printer),
         Command::Why(args) => why::run(args, printer),
         Command::Status(args) => status::run(args, printer),

@@ -1,19 +1,31 @@
 //! `portolan proxy`: the multi-protocol data plane.
 
-use crate::cli::Program;
+use portolan_proxy::command;
+use portolan_proxy::rest::options::Options;
+
 use crate::outcome::{Exit, Failure};
 
 /// Run the multi-protocol proxy, configured over l7mp's REST API
 ///
-/// It holds no cluster credentials: the operator sends it what to do. This version has no proxy built in yet:
-/// the command says so and exits 2.
-#[derive(Debug, Clone, Copy, clap::Args)]
+/// It takes streams and datagrams in on one protocol, leads them through middlepoints, and out on another: UDP, TCP,
+/// WebSocket, HTTP, Unix sockets, JSONSocket. It holds no credentials of any cluster. SIGTERM drains it, SIGHUP makes it
+/// read its file again. The program `portolan-proxy` is the same without the rest of portolan.
+#[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  portolan proxy")]
-pub(crate) struct Args {}
+  portolan proxy -c proxy.yaml
+  portolan proxy --api 127.0.0.1:1234
+  portolan proxy -c proxy.yaml --check")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    options: Options,
+}
 
-pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
-    let Args {} = args;
-    Err(Failure::not_built_in("the proxy is", program))
+pub(crate) fn run(args: Args) -> Result<Exit, Failure> {
+    let Args { options } = args;
+    command::run(options).map_err(|failure| {
+        let exit = if failure.exit() == Exit::Usage.code() { Exit::Usage } else { Exit::No };
+        Failure::new(exit, failure.to_string(), failure.hint())
+    })?;
+    Ok(Exit::Yes)
 }

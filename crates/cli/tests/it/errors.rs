@@ -4,7 +4,6 @@ use crate::{Ran, portolan};
 fn a_command_that_is_not_there_yet_says_so_and_exits_2() {
     for (line, error) in [
         ("agent", "the node agent is not built into this version yet"),
-        ("proxy", "the proxy is not built into this version yet"),
         ("operator --capabilities mesh", "capability `mesh` is not built into this version yet"),
         (
             "operator --capabilities mirror,egress,mesh",
@@ -33,6 +32,16 @@ fn words_that_are_not_understood_are_explained_with_a_command_to_paste() {
             "operator --capabilities egres",
             "`egres` is not a value of `--capabilities <NAME>`: use gateway, egress, ipam, mirror, mesh",
             "did you mean `egress`? See portolan operator --help",
+        ),
+        (
+            "proxy",
+            "nothing to do without a configuration and without --api",
+            "give a file with -c, a text with --inline, or an address with --api",
+        ),
+        (
+            "proxy -l loud",
+            "`loud` is not a value of `--log-level <LEVEL>`: use silly, verbose, info, notice, warn, error, silent",
+            "see how it is used: portolan proxy --help",
         ),
         ("-q -q up", "the argument '--quiet' cannot be used multiple times", "see how it is used: portolan up --help"),
     ] {

@@ -4,6 +4,7 @@ mod egress;
 mod errors;
 mod generated;
 mod help;
+mod proxy;
 mod up;
 
 use std::path::Path;

@@ -178,16 +178,23 @@ impl Default for Admin {
 }
 
 /// l7mp's log levels.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
+    /// Everything there is to say
     Silly,
+    /// What helps to find a mistake
     Verbose,
+    /// What a user would notice
     #[default]
     Info,
+    /// The same as info
     Notice,
+    /// What is wrong and goes on
     Warn,
+    /// What cannot go on
     Error,
+    /// Nothing
     Silent,
 }
 

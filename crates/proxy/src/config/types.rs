@@ -424,6 +424,12 @@ impl ListenerSpec {
 }
 
 impl ClusterSpec {
+    /// Whether sessions leave by UDP sockets.
+    pub fn is_over_udp(&self) -> bool {
+        let transport = if let Self::JsonSocket(socket) = self { &socket.transport } else { self };
+        matches!(transport, Self::Udp(_))
+    }
+
     /// The protocol's name on the wire.
     pub const fn protocol(&self) -> &'static str {
         match self {

@@ -83,7 +83,7 @@ pub fn replace(change: &mut Change, config: &Json, how: Replace<'_>) -> Result<(
             if how.strict {
                 let violations = strict::object_alone(kind, object);
                 if !violations.is_empty() {
-                    return Err(Refusal::invalid(violations));
+                    return Err(place(Refusal::invalid(violations)));
                 }
             }
             change.writer(how.owner.map(Name::from), true).write(kind, Some(object)).map_err(place)?;

@@ -228,11 +228,7 @@ impl Worker {
             stage.endpoint.as_ref().is_some_and(|used| endpoint.is_none_or(|wanted| wanted == used.id))
         });
         if let Some(stage) = at {
-            let cluster = Arc::clone(&session.stages[stage].cluster_name);
-            self.visit(key, |worker, session| {
-                session.splice = None;
-                session.life.handle_disconnect(stage, &cluster, "Endpoint deleted from API", worker.now);
-            });
+            self.visit(key, |worker, session| worker.disconnect_stage(session, stage, "Endpoint deleted from API"));
         }
     }
 

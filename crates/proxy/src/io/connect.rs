@@ -111,10 +111,13 @@ impl Worker {
         if cluster.spec.is_virtual() {
             return self.join_virtual(session, stage, cluster);
         }
-        if session.stages[stage].endpoint.is_none() || found.is_none() {
+        let transport = if let ClusterSpec::JsonSocket(json) = &cluster.spec { &json.transport } else { &cluster.spec };
+        // a socket file that the cluster itself names stands in for endpoints
+        let named =
+            cluster.endpoints.is_empty() && matches!(transport, ClusterSpec::Uds(uds) if uds.filename.is_some());
+        if !named && (session.stages[stage].endpoint.is_none() || found.is_none()) {
             self.choose_endpoint(session, stage, cluster)?;
         }
-        let transport = if let ClusterSpec::JsonSocket(json) = &cluster.spec { &json.transport } else { &cluster.spec };
         let Some(link) = self.open_transport(session, stage, transport, found)? else { return Ok(Attempt::Pending) };
         self.watch_stage(session, stage, link)?;
         let handshake = self.begin_handshake(session, stage, &cluster.spec);

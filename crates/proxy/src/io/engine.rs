@@ -101,10 +101,10 @@ impl DataPlane {
     /// Takes no further sessions, waits for the others to end, and stops.
     pub fn drain(&self, patience: Duration) {
         let until = Instant::now() + patience;
-        {
-            let ports = self.ports.lock();
-            ports.listeners.values().flat_map(|running| &running.ports).for_each(|port| port.listener.store(None));
-        }
+        // Listening streams close when the workers let go of them too; datagram sockets serve their sessions on.
+        let listeners = std::mem::take(&mut self.ports.lock().listeners);
+        listeners.values().flat_map(|running| &running.ports).for_each(|port| port.listener.store(None));
+        drop(listeners);
         self.tell_all(|| Command::Drain);
         while self.shared.active.load(Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));

@@ -57,14 +57,6 @@ impl Worker {
         let Link::Stream(stream) = &mut session.source else { return };
         let Codec::Http(state) = &mut stream.codec else { return };
         state.answering = true;
-        let target = if prometheus { "/metrics" } else { state.head.target() };
-        let request = Request {
-            method: state.head.method().to_owned(),
-            target: target.to_owned(),
-            headers: state.head.headers.clone(),
-            body: std::mem::take(&mut state.collected),
-            client: Client { address: session.peer.map(|peer| peer.ip()), certified: false },
-        };
         let Some(desk) = &self.shared.desk else {
             state.answering = false;
             let failure = crate::proto::session::Failure::unavailable("No API is configured in this process");
@@ -74,6 +66,16 @@ impl Worker {
         let reply = move |response| {
             // A full ring means a worker that is far behind; the client's own time-out ends the wait.
             ring.push(Command::Answer { session: key, response: Box::new(response) }).ok();
+        };
+        if prometheus {
+            return desk.metrics(Box::new(reply));
+        }
+        let request = Request {
+            method: state.head.method().to_owned(),
+            target: state.head.target().to_owned(),
+            headers: state.head.headers.clone(),
+            body: std::mem::take(&mut state.collected),
+            client: Client { address: session.peer.map(|peer| peer.ip()), certified: false },
         };
         desk.submit(request, Box::new(reply));
     }

@@ -130,8 +130,15 @@ impl Worker {
             self.refused.insert((key.listener, key.address, key.port), self.now.ms + REFUSAL_MS);
         }
         let why = format!("{call} {}:", sys::error_name(error));
+        self.disconnect_stage(session, at - 1, &why);
+    }
+
+    /// A stage that stood stands no more: the session connects it again, or ends.
+    pub(super) fn disconnect_stage(&mut self, session: &mut Session, stage: usize, why: &str) {
+        let before = session.life.retries();
         session.splice = None;
-        session.life.handle_disconnect(at - 1, &cluster_name(session, at), &why, self.now);
+        session.life.handle_disconnect(stage, &cluster_name(session, stage + 1), why, self.now);
+        self.stats.retries.add(u64::from(session.life.retries() - before));
     }
 
     /// The client is gone.

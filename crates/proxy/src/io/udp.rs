@@ -207,7 +207,11 @@ impl Worker {
             && matches!(session.source, Link::UdpPeer)
             && matches!(session.greeting, Greeting::None)
             && session.stages.len() == 1
-            && session.stages[0].cluster.as_ref().is_some_and(|cluster| cluster.options.qos.is_none())
+            // packets leave joined as segments, which Unix sockets would take for one message
+            && session.stages[0]
+                .cluster
+                .as_ref()
+                .is_some_and(|cluster| cluster.options.qos.is_none() && cluster.spec.is_over_udp())
             && session.inlet.listener.options.qos.is_none();
         let upstream = match &session.stages.first().map(|stage| &stage.link) {
             Some(Link::Datagram(fd)) if fast => fd.as_raw_fd(),

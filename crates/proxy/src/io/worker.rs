@@ -48,6 +48,8 @@ pub(super) struct Worker {
     pub(super) finished: VecDeque<Finished>,
     pub(super) rules: Rules,
     pub(super) views: BTreeMap<ObjectId, View>,
+    /// The generation that [`Worker::forget_gone`] has seen.
+    tidied: u64,
     pub(super) idle: Wheel<Timed>,
     pub(super) timers: BTreeSet<(u64, Key)>,
     /// Clients whose endpoint refused, and until when they are not served.
@@ -163,6 +165,7 @@ impl Worker {
             finished: VecDeque::new(),
             rules: Rules::default(),
             views: BTreeMap::new(),
+            tidied: 0,
             idle: Wheel::new(now.ms / 1000),
             timers: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -271,6 +274,7 @@ impl Worker {
     }
 
     fn each_second(&mut self, began: u64) {
+        self.forget_gone();
         self.stats.wall_ms.set(self.now.ms - began);
         self.stats.busy_ns.set(sys::thread_cpu_ns());
         let now = self.now.ms;
@@ -280,6 +284,23 @@ impl Worker {
         for id in gone {
             self.close_port(id);
         }
+    }
+
+    /// Lets go of what was kept for objects that are gone: names that come and go must not add up.
+    fn forget_gone(&mut self) {
+        let snapshot = &self.snapshot;
+        if self.tidied == snapshot.generation {
+            return;
+        }
+        self.tidied = snapshot.generation;
+        self.views.retain(|id, view| {
+            let stands = snapshot.clusters.get(&view.cluster.name).is_some_and(|cluster| cluster.id == *id);
+            stands || view.outlet.sessions.load(Relaxed) > 0
+        });
+        let mut names = self.stats.by_name.lock();
+        names.listeners.retain(|(name, _), _| snapshot.listeners.get(name).is_some());
+        names.clusters.retain(|(name, _), _| snapshot.clusters.get(name).is_some());
+        names.rules.retain(|name, _| snapshot.rules.get(name).is_some());
     }
 
     pub(super) fn close_port(&mut self, id: u32) {

@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -53,6 +54,7 @@ pub struct Api {
     access: Access,
     settings: Settings,
     ready: AtomicBool,
+    draining: AtomicBool,
     refused: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -84,6 +86,7 @@ impl Api {
             access,
             settings,
             ready: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             refused: Mutex::default(),
         }
     }
@@ -114,6 +117,12 @@ impl Api {
             whole::replace(change, config, how)
         });
         rehearsed.map(drop)
+    }
+
+    /// Tells whoever asks that no further sessions are taken; gives the time that those which run may take.
+    pub fn begin_drain(&self) -> Duration {
+        self.draining.store(true, Ordering::Release);
+        Duration::from_secs_f64(self.registry.lock().state().snapshot.admin.drain_timeout)
     }
 
     /// Tells where the API listens by itself, so that no session is led there.
@@ -202,6 +211,9 @@ impl Api {
         }
         if !self.engine.stats().bound {
             missing.push("not all listeners are bound");
+        }
+        if self.draining.load(Ordering::Acquire) {
+            missing.push("the process is stopping");
         }
         if missing.is_empty() {
             return answer::text(200, TEXT, "ok\n".to_owned());

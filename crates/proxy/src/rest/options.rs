@@ -1,6 +1,7 @@
-//! What the command line says about the API and the configuration, as plain values.
+//! The command line of the proxy: defined here once, for both programs that run it.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::Access;
@@ -8,44 +9,82 @@ use crate::config::json::Json;
 use crate::config::types::LogLevel;
 use crate::config::whole::{Language, parse};
 
-/// Flags of `portolan proxy`; the command line fills it in.
-#[derive(Debug, Clone, Default)]
+/// Flags of `portolan proxy` and `portolan-proxy`.
+#[derive(Debug, Clone, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Options {
-    /// `-c FILE`
+    /// Read the configuration from this file: YAML if it ends in .yaml or .yml, else JSON; SIGHUP reads it again
+    #[arg(short, long, value_name = "FILE", env = "PORTOLAN_PROXY_CONFIG", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
-    /// `--inline TEXT`
+
+    /// Take the configuration from this text, in JSON or YAML
+    #[arg(long, value_name = "TEXT", conflicts_with = "config", help_heading = "Configuration")]
     pub inline: Option<String>,
-    /// `-s`
+
+    /// Check requests and files against the schema, whatever the file says
+    #[arg(short, long, help_heading = "Configuration")]
     pub strict: bool,
-    /// `-l LEVEL`
-    pub log_level: Option<LogLevel>,
-    /// `--api ADDR:PORT`
-    pub api: Option<SocketAddr>,
-    /// `--no-api`
-    pub no_api: bool,
-    /// `--api-token-file F`
-    pub token_file: Option<PathBuf>,
-    /// `--api-cert F`
-    pub certificate: Option<PathBuf>,
-    /// `--api-key F`
-    pub key: Option<PathBuf>,
-    /// `--api-client-ca F`
-    pub client_authority: Option<PathBuf>,
-    /// `--insecure-api`
-    pub insecure: bool,
-    /// `--workers N`
-    pub workers: Option<usize>,
-    /// `--check`
+
+    /// Say whether the configuration would be taken, and exit
+    #[arg(long, help_heading = "Configuration")]
     pub check: bool,
-    /// `-o` or `-i`, which do nothing yet.
-    pub offload: bool,
+
+    /// Serve the API here, besides listeners of the file that lead to it; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", env = "PORTOLAN_PROXY_API", help_heading = "API")]
+    pub api: Option<SocketAddr>,
+
+    /// Answer nothing but health and metrics
+    #[arg(long, help_heading = "API")]
+    pub no_api: bool,
+
+    /// Let in who brings a token of this file; its lines are a token and `read` or `write`
+    #[arg(long = "api-token-file", value_name = "FILE", env = "PORTOLAN_PROXY_API_TOKEN_FILE", help_heading = "API")]
+    pub token_file: Option<PathBuf>,
+
+    /// Serve --api with TLS and this certificate
+    #[arg(long = "api-cert", value_name = "FILE", env = "PORTOLAN_PROXY_API_CERT", help_heading = "API")]
+    pub certificate: Option<PathBuf>,
+
+    /// The certificate's key
+    #[arg(long = "api-key", value_name = "FILE", env = "PORTOLAN_PROXY_API_KEY", help_heading = "API")]
+    pub key: Option<PathBuf>,
+
+    /// Let in who brings a certificate that this authority signed
+    #[arg(long = "api-client-ca", value_name = "FILE", env = "PORTOLAN_PROXY_API_CLIENT_CA", help_heading = "API")]
+    pub client_authority: Option<PathBuf>,
+
+    /// Open the API to everyone who reaches it, as l7mp does
+    #[arg(long = "insecure-api", help_heading = "API")]
+    pub insecure: bool,
+
+    /// Run as many workers; without it one per processor that the process may use
+    #[arg(long, value_name = "N", env = "PORTOLAN_PROXY_WORKERS", help_heading = "Process")]
+    pub workers: Option<NonZeroUsize>,
+
+    /// Log what is at least this important, whatever the file says
+    #[arg(short, long, value_name = "LEVEL", env = "PORTOLAN_PROXY_LOG_LEVEL", help_heading = "Process")]
+    pub log_level: Option<LogLevel>,
+
+    /// l7mp's switch for offload to the kernel: accepted, without effect
+    #[arg(short, long, value_name = "MODE", num_args = 0..=1, default_missing_value = "", help_heading = "Process")]
+    pub offload: Option<String>,
+
+    /// l7mp's interfaces for offload to the kernel: accepted, without effect
+    #[arg(
+        short,
+        long = "ifs",
+        value_name = "NAMES",
+        num_args = 0..=1,
+        default_missing_value = "",
+        help_heading = "Process"
+    )]
+    pub interfaces: Option<String>,
 }
 
 /// Options that cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    #[error("nothing to do without a configuration\n\nhint: give a file with -c, a text with --inline, or --api")]
+    #[error("nothing to do without a configuration and without --api")]
     Nothing,
     #[error("cannot read {}", path.display())]
     Read {
@@ -81,10 +120,15 @@ impl Options {
                 let wrong = |why| OptionsError::Syntax { origin: path.display().to_string(), why };
                 parse(&text, Language::of(path)).map_err(wrong)?
             }
-            // YAML takes JSON as well, but JSON is told better about its mistakes
             (None, Some(text)) => {
-                let language = if text.trim_start().starts_with('{') { Language::Json } else { Language::Yaml };
-                parse(text, language).map_err(|why| OptionsError::Syntax { origin: "--inline".to_owned(), why })?
+                let yaml = || parse(text, Language::Yaml);
+                // YAML takes JSON as well, but JSON is told better about its mistakes
+                let read = if text.trim_start().starts_with('{') {
+                    parse(text, Language::Json).or_else(|why| yaml().map_err(|_| why))
+                } else {
+                    yaml()
+                };
+                read.map_err(|why| OptionsError::Syntax { origin: "--inline".to_owned(), why })?
             }
             (None, None) => crate::config::json::object([]),
         };

@@ -127,7 +127,9 @@ pub(super) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let port = 10_000 + (std::process::id() as u16 % 97) * 200 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000;
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        // the mesh document's examples have these
+        let taken = [19_000, 19_001].contains(&port);
+        if !taken && UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }

@@ -9,12 +9,20 @@
 
 mod chains;
 mod changes;
+mod defects;
+mod examples;
 mod hostile;
 mod http;
 mod json_socket;
 mod lab;
+mod load;
+mod process;
+mod program;
+mod protocols;
+mod retries;
 mod retry;
 mod rules;
+mod sessions;
 mod streams;
 mod udp;
 mod websocket;

@@ -1,0 +1,103 @@
+//! Logs: text on a terminal, JSON elsewhere; level and destination follow the configuration while the process runs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::types::{Admin, LogLevel};
+
+/// The process's logs.
+pub(super) struct Logs {
+    output: Output,
+    set_level: Box<dyn Fn(LogLevel) + Send + Sync>,
+}
+
+impl Logs {
+    /// Starts logging as the configuration says; without a word of it at INFO, on stderr.
+    pub(super) fn start(admin: &Admin) -> io::Result<Self> {
+        let target = Target::open(admin.log_file.as_deref())?;
+        let terminal = target.is_terminal();
+        let output = Output(Arc::new(Mutex::new(target)));
+        let writer = output.clone();
+        let logs = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(terminal)
+            .with_env_filter(filter(admin.log_level));
+        let set_level: Box<dyn Fn(LogLevel) + Send + Sync> = if terminal {
+            let logs = logs.with_filter_reloading();
+            let handle = logs.reload_handle();
+            logs.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        } else {
+            let logs = logs.json().with_filter_reloading();
+            let handle = logs.reload_handle();
+            logs.init();
+            Box::new(move |level| drop(handle.reload(filter(level))))
+        };
+        Ok(Self { output, set_level })
+    }
+
+    /// Takes up what a configuration says. A file is opened anew, so that SIGHUP serves who rotates logs.
+    pub(super) fn follow(&self, admin: &Admin) {
+        (self.set_level)(admin.log_level);
+        match Target::open(admin.log_file.as_deref()) {
+            Ok(target) => *self.output.0.lock() = target,
+            Err(error) => {
+                tracing::warn!(%error, file = admin.log_file, "the log file cannot be opened: the last one stays");
+            }
+        }
+    }
+}
+
+fn filter(level: LogLevel) -> EnvFilter {
+    EnvFilter::new(level.directive())
+}
+
+/// Where lines go, for all threads.
+#[derive(Clone)]
+struct Output(Arc<Mutex<Target>>);
+
+enum Target {
+    Stdout,
+    Stderr,
+    File(File),
+}
+
+impl Target {
+    fn open(file: Option<&str>) -> io::Result<Self> {
+        match file {
+            None | Some("stderr") => Ok(Self::Stderr),
+            Some("stdout" | "-") => Ok(Self::Stdout),
+            Some(path) => OpenOptions::new().append(true).create(true).open(path).map(Self::File),
+        }
+    }
+
+    fn is_terminal(&self) -> bool {
+        match self {
+            Self::Stdout => io::stdout().is_terminal(),
+            Self::Stderr => io::stderr().is_terminal(),
+            Self::File(_) => false,
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.lock() {
+            Target::Stdout => io::stdout().write(line),
+            Target::Stderr => io::stderr().write(line),
+            Target::File(file) => file.write(line),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut *self.0.lock() {
+            Target::Stdout => io::stdout().flush(),
+            Target::Stderr => io::stderr().flush(),
+            Target::File(file) => file.flush(),
+        }
+    }
+}
