@@ -57,10 +57,9 @@ impl Worker {
         let Link::Stream(stream) = &mut session.source else { return };
         let Codec::Http(state) = &mut stream.codec else { return };
         state.answering = true;
-        let target = if prometheus { "/metrics" } else { state.head.target() };
         let request = Request {
             method: state.head.method().to_owned(),
-            target: target.to_owned(),
+            target: state.head.target().to_owned(),
             headers: state.head.headers.clone(),
             body: std::mem::take(&mut state.collected),
             client: Client { address: session.peer.map(|peer| peer.ip()), certified: false },
@@ -75,7 +74,11 @@ impl Worker {
             // A full ring means a worker that is far behind; the client's own time-out ends the wait.
             ring.push(Command::Answer { session: key, response: Box::new(response) }).ok();
         };
-        desk.submit(request, Box::new(reply));
+        if prometheus {
+            desk.metrics(Box::new(reply));
+        } else {
+            desk.submit(request, Box::new(reply));
+        }
     }
 
     /// The API has answered.

@@ -71,7 +71,7 @@ fn too_much_is_refused_counted_and_forgotten() {
     }
     let metrics = proxy.ask("GET /metrics", None);
     assert_eq!(metrics.header("Content-Type"), Some("text/plain; version=0.0.4"));
-    for limit in ["body", "object", "objects", "rules_per_list", "predicate_nodes"] {
+    for limit in ["body", "object", "json_depth", "name", "objects", "rules_per_list", "predicate_nodes"] {
         assert!(
             metrics.body.contains(&format!("portolan_proxy_limit_refusals_total{{limit=\"{limit}\"}} 1\n")),
             "{limit}"

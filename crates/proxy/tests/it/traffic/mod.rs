@@ -9,10 +9,17 @@
 
 mod chains;
 mod changes;
+mod faults;
 mod hostile;
 mod http;
 mod json_socket;
 mod lab;
+mod limits;
+mod loops;
+mod monitoring;
+mod names;
+mod protection;
+mod rates;
 mod retry;
 mod rules;
 mod streams;
