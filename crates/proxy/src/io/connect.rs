@@ -62,10 +62,10 @@ impl Worker {
         let now = self.now;
         self.stats.connect.observe(now.ms - session.stages[stage].began);
         let place = &mut session.stages[stage];
+        place.unproven = place.state.is_some();
         // That a datagram socket is connected says nothing about the other end.
-        place.unproven = matches!(place.link, Link::Datagram(_));
-        if !place.unproven {
-            prove(place);
+        if let (Link::Stream(_), Some(state)) = (&place.link, &place.state) {
+            state.health.lock().connected();
         }
         settle_pending(place);
         settle_retry(place);
@@ -85,8 +85,11 @@ impl Worker {
     /// Counts a failure against the endpoint of a stage.
     pub(super) fn blame(&self, stage: &Stage) {
         let (Some(state), Some(cluster)) = (&stage.state, &stage.cluster) else { return };
-        let may_eject = self.layouts.get(&cluster.name).is_some_and(|layout| layout.may_eject());
-        state.health.lock().failed(&cluster.options.outlier, may_eject, self.now.ms);
+        let outlier = &cluster.options.outlier;
+        // All endpoints are looked at only if it matters.
+        let matters = state.health.lock().is_last_failure(outlier);
+        let may_eject = matters && self.layouts.get(&cluster.name).is_some_and(|layout| layout.may_eject());
+        state.health.lock().failed(outlier, may_eject, self.now.ms);
     }
 
     /// Lets a stage be tried again, unless its cluster has enough of that.
@@ -134,7 +137,7 @@ impl Worker {
             state.sessions.fetch_sub(1, Relaxed);
         }
         if let Some(end) = place.looped.take() {
-            self.shared.loops.leave(end);
+            self.shared.loops.leave(*end);
         }
         self.hot[key.slot as usize].upstream = -1;
     }
@@ -280,7 +283,7 @@ impl Worker {
         let local = socket.as_ref().ok().and_then(|socket| sys::local_address(socket.as_raw_fd()).ok());
         let end = local.map(|local| (family, local));
         entry.note(end, session.hops + 1);
-        session.stages[stage].looped = end;
+        session.stages[stage].looped = end.map(Box::new);
         socket
     }
 
@@ -333,8 +336,9 @@ impl Worker {
             None => self.shared.resolver.known(host, self.snapshot.admin.dns, Instant::now()),
         };
         if let Some(addresses) = found.or(known.as_deref()) {
-            let turn = session.sequence as usize + session.stages[stage].tries;
-            session.stages[stage].tries += 1;
+            let tries = session.stages[stage].tries;
+            let turn = session.sequence as usize + usize::from(tries);
+            session.stages[stage].tries = tries.wrapping_add(1);
             let at = turn.checked_rem(addresses.len()).unwrap_or(0);
             return addresses.get(at).copied().map(Some).ok_or_else(unknown);
         }

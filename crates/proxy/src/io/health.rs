@@ -48,6 +48,19 @@ impl Health {
         }
     }
 
+    /// Whether one more failure is enough.
+    pub(super) const fn is_last_failure(&self, outlier: &Outlier) -> bool {
+        let needed = outlier.consecutive_failures;
+        matches!(*self, Self::Fine { failures } if needed > 0 && failures.saturating_add(1) >= needed)
+    }
+
+    /// A connection stands: enough for a probe, and not enough to forget that others were cut.
+    pub(super) const fn connected(&mut self) {
+        if let Self::Probed { .. } = self {
+            self.succeeded();
+        }
+    }
+
     pub(super) const fn succeeded(&mut self) {
         *self = Self::Fine { failures: 0 };
     }
@@ -56,9 +69,9 @@ impl Health {
     pub(super) fn failed(&mut self, outlier: &Outlier, may_eject: bool, now: u64) {
         match *self {
             Self::Fine { failures } => {
-                let failures = failures.saturating_add(1);
-                let enough = outlier.consecutive_failures > 0 && failures >= outlier.consecutive_failures;
-                *self = if enough && may_eject { eject(outlier, 0, now) } else { Self::Fine { failures } };
+                let ejected = self.is_last_failure(outlier) && may_eject;
+                *self =
+                    if ejected { eject(outlier, 0, now) } else { Self::Fine { failures: failures.saturating_add(1) } };
             }
             // A session from before the ejection says nothing that is not known.
             Self::Ejected { .. } => {}

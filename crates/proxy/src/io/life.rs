@@ -1,7 +1,7 @@
 //! What a session's state machine asks for, done with sockets.
 
 use super::commands::Ids;
-use super::connect::settle_retry;
+use super::connect::{prove, settle_retry};
 use super::link::{Codec, Link, Splice};
 use super::relay::cluster_name;
 use super::session::{Greeting, Session};
@@ -128,6 +128,7 @@ impl Worker {
         }
         if blames {
             self.blame(&session.stages[at - 1]);
+            session.stages[at - 1].unproven = false;
         }
         if matches!(session.source, Link::UdpPeer) {
             let key = self.hot[session.key.slot as usize].key;
@@ -180,6 +181,10 @@ impl Worker {
         }
         let next = Self::keep_connection(&mut session);
         for stage in 0..session.stages.len() {
+            let place = &mut session.stages[stage];
+            if place.unproven && finish == Finish::Normal && matches!(place.link, Link::Stream(_)) {
+                prove(place);
+            }
             self.give_up_stage(&mut session, stage);
             settle_retry(&mut session.stages[stage]);
         }

@@ -122,11 +122,11 @@ impl Worker {
 
     /// Passes on what waited for the session to stand.
     pub(super) fn release_held(&mut self, session: &mut Session) {
-        let Some(mut held) = session.held.take() else { return };
-        while let Some((from, text, data)) = held.pop() {
+        while let Some((from, text, data)) = session.held.as_mut().and_then(|held| held.pop()) {
             self.held_bytes -= data.len();
             self.forward(session, from, Message { data: &data, text });
         }
+        session.held = None;
     }
 
     pub(super) fn send_to_source(&mut self, session: &mut Session, message: Message<'_>) {

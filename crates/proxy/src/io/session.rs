@@ -108,14 +108,14 @@ pub(super) struct Stage {
     pub pending: bool,
     /// Counted among the cluster's retries.
     pub retrying: Option<Arc<Outlet>>,
-    /// Its socket has no connection and nothing has come back yet.
+    /// It stands and nothing has come back yet.
     pub unproven: bool,
     /// What this session passes through a Metric cluster, where sessions are counted.
     pub meter: Option<Arc<Meter>>,
     /// It leads to a listener of this proxy, from this end.
-    pub looped: Option<End>,
+    pub looped: Option<Box<End>>,
     /// Addresses of its name that were tried.
-    pub tries: usize,
+    pub tries: u16,
 }
 
 /// A JSONSocket handshake as a client.

@@ -438,6 +438,9 @@ impl Worker {
             lost = Some((1, ended()));
         }
         session.splice = Some(splice);
+        if session.stages[0].unproven && moved[1].1 > 0 {
+            super::connect::prove(&mut session.stages[0]);
+        }
         self.count_moved(session.key.slot, moved);
         for (at, wanted) in wants.into_iter().enumerate() {
             self.set_interest(session, at, |_| wanted);

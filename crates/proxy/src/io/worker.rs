@@ -217,7 +217,7 @@ impl Worker {
         while !self.stopping && !self.broken {
             let Ok(ready) = self.epoll.wait(self.patience()) else { return Ended::Broken };
             self.now = Now { ms: sys::monotonic_ms(), unix: sys::unix_ms() };
-            self.follow_configuration();
+            self.guarded(Self::follow_configuration);
             for i in 0..ready {
                 let ready = self.epoll.ready(i);
                 self.guarded(|worker| worker.handle(Token::unpack(ready.token), ready));

@@ -249,6 +249,18 @@ mod tests {
     }
 
     #[test]
+    fn endpoints_beyond_a_number_are_folded_by_cluster() {
+        let endpoints = |count: usize| -> Vec<_> {
+            (0..count).map(|index| ("c".into(), format!("e{index}").into(), index % 2 == 0)).collect()
+        };
+        let named = shown(&Stats { endpoints: endpoints(MOST_SERIES), ..Stats::default() });
+        assert!(named.contains("\nportolan_proxy_endpoint_up{cluster=\"c\",endpoint=\"e1\"} 0\n"));
+        let folded = shown(&Stats { endpoints: endpoints(MOST_SERIES + 2), ..Stats::default() });
+        let lines: Vec<_> = folded.lines().filter(|line| line.starts_with("portolan_proxy_endpoint_up{")).collect();
+        assert_eq!(lines, ["portolan_proxy_endpoint_up{cluster=\"c\",endpoint=\"\"} 501"]);
+    }
+
+    #[test]
     fn histograms_are_cumulative() {
         let connect_seconds = Histogram { buckets: vec![(0.1, 2), (1.0, 3)], over: 1, sum: 4.5 };
         let text = shown(&Stats { connect_seconds, ..Stats::default() });

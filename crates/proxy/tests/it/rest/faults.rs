@@ -140,6 +140,23 @@ fn nothing_that_is_sent_ends_the_api() {
 }
 
 #[test]
+fn the_deepest_body_is_refused_in_either_language() {
+    let proxy = Proxy::start("{}", false);
+    for language in ["application/json", "application/yaml"] {
+        for opening in ["[", "{\"a\":", "- ", "? "] {
+            let call = Call {
+                line: "POST /api/v1/clusters",
+                headers: vec![("Content-Type", language.to_owned())],
+                body: opening.repeat(500_000).into_bytes(),
+            };
+            let answer = proxy.connect().send(&call);
+            assert_eq!(answer.status, 400, "{language} {opening}");
+        }
+    }
+    assert_eq!(proxy.ask("GET /livez", None).status, 200);
+}
+
+#[test]
 fn bodies_of_every_shape_are_answered_by_every_operation() {
     let proxy = Proxy::start("{}", false);
     let shapes =

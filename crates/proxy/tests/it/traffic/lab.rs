@@ -68,9 +68,17 @@ impl Lab {
     }
 
     pub(super) fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        self.request(method, &format!("/api/v1{path}"), body)
+    }
+
+    pub(super) fn call_v2(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        self.request(method, &format!("/api/v2{path}"), Some(body))
+    }
+
+    fn request(&self, method: &str, target: &str, body: Option<&Value>) -> (u16, Value) {
         let request = Request {
             method: method.to_owned(),
-            target: format!("/api/v1{path}"),
+            target: target.to_owned(),
             headers: vec![("content-type".to_owned(), "application/json".to_owned())],
             body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
             ..Request::default()

@@ -168,3 +168,21 @@ fn an_attempt_that_takes_too_long_speaks_against_the_endpoint() {
     }
     assert_eq!(lab.plane.stats().endpoints.iter().map(|(_, _, open)| *open).collect::<Vec<_>>(), [false, true]);
 }
+
+#[test]
+fn an_endpoint_that_takes_connections_and_cuts_them_is_left_alone_too() {
+    let (lab, port) = (Lab::with_workers(1), free_port());
+    // Closing with bytes unread is a reset.
+    let cuts = tcp_server(|stream| drop(stream.peek(&mut [0; 10])));
+    let cluster = json!({ "name": "c", "spec": { "protocol": "TCP", "port": cuts.port() },
+        "endpoints": [{ "name": "cuts", "spec": { "address": "127.0.0.1" } },
+            { "name": "other", "spec": { "address": "127.0.0.2" } }] });
+    lab.listener("l", json!({ "protocol": "TCP", "port": port }), cluster);
+    for _ in 0..3 {
+        let mut client = tcp_client(port);
+        client.write_all(b"x").unwrap();
+        assert_eq!(client.read(&mut [0; 10]).unwrap_or(0), 0);
+    }
+    let open = || lab.plane.stats().endpoints.iter().map(|(_, _, open)| *open).collect::<Vec<_>>();
+    until("the endpoint to be left alone", || open() == [false, true]);
+}
