@@ -12,6 +12,10 @@ use super::value::is_falsy;
 /// Arrays grow to this length by a write, at most: metadata is small, an index in a rule may not be.
 const LONGEST_ARRAY: usize = 4096;
 
+/// Objects are made to this depth by a write, at most: deeper ones could not be taken down again without running
+/// out of stack.
+const DEEPEST: usize = 64;
+
 /// A path, taken apart once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
@@ -73,9 +77,9 @@ impl Path {
     /// Puts a value at the path and makes the objects on the way; says whether there was a place for it.
     ///
     /// The root and the empty path replace everything. A number, string, flag or null on the way becomes an
-    /// object. There is no place behind an empty segment, under a word in an array, or far behind its end.
+    /// object. There is no place behind an empty segment, under a word in an array, far behind its end, or very deep.
     pub fn write(&self, root: &mut Value, value: Value) -> bool {
-        if self.broken {
+        if self.broken || self.keys.len() > DEEPEST {
             return false;
         }
         let mut at = root;

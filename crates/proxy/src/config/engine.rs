@@ -183,8 +183,12 @@ pub struct Stats {
     /// By reason: a bounded set of words.
     pub sessions_ended: Vec<(&'static str, u64)>,
     pub traffic: Traffic,
-    /// By cause: `kernel_queue`, `setup_queue`, `send`, `rate`, `cap`, `no_route`.
+    /// By cause: `kernel_queue`, `setup_queue`, `send`, `rate`, `cap`, `no_route`, `loop`.
     pub drops: Vec<(&'static str, u64)>,
+    /// Sessions or messages refused, by limit.
+    pub limits: Vec<(&'static str, u64)>,
+    /// Lines that were to be logged and were not.
+    pub log_lines_dropped: u64,
     pub retries: u64,
     pub segments_in: u64,
     pub segments_out: u64,
@@ -196,11 +200,13 @@ pub struct Stats {
     pub metered: Vec<Metered>,
     /// Matches by rule.
     pub rules: Vec<(Name, u64)>,
+    /// Stages refused by a circuit: cluster, limit, how many.
+    pub circuits: Vec<(Name, &'static str, u64)>,
     /// Whether an endpoint takes sessions: cluster, endpoint, yes or no.
     pub endpoints: Vec<(Name, Name, bool)>,
     pub connect_seconds: Histogram,
     pub setup_seconds: Histogram,
-    /// Share of time that each worker was busy, 0 to 1.
+    /// Share of the last second that each worker was busy, 0 to 1.
     pub workers_busy: Vec<f64>,
     pub worker_restarts: u64,
 }

@@ -104,19 +104,24 @@ pub struct Monitoring {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClusterOptions {
+    /// Stages that stand or connect.
     pub max_sessions: Option<usize>,
+    /// Stages that connect.
     pub max_pending: Option<usize>,
+    /// Stages that wait for another attempt or make one. Retries are a fifth of first attempts at most besides.
     pub max_retries: Option<usize>,
     pub qos: Option<Qos>,
-    pub outlier: Option<Outlier>,
+    pub outlier: Outlier,
     /// Kept, not acted on.
     pub health_check: Option<Value>,
 }
 
-/// When an endpoint that fails is left alone for a while.
+/// When an endpoint that fails is left alone for a while: one that refuses, resets, cannot be reached or takes too
+/// long to connect to.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Outlier {
+    /// Zero: never.
     pub consecutive_failures: u32,
     /// Seconds; doubled at each further ejection, to five minutes.
     #[serde(deserialize_with = "super::parse::seconds")]
@@ -140,6 +145,8 @@ pub struct Admin {
     /// `stdout`, `stderr` or a path.
     pub log_file: Option<String>,
     pub access_log_path: Option<PathBuf>,
+    /// How much of a client's address the access log shows.
+    pub access_log_addresses: Addresses,
     pub strict: bool,
     /// Seconds for sessions to end by themselves after the signal to stop.
     #[serde(deserialize_with = "super::parse::seconds")]
@@ -163,6 +170,7 @@ impl Default for Admin {
             log_level: LogLevel::Info,
             log_file: None,
             access_log_path: None,
+            access_log_addresses: Addresses::Whole,
             strict: false,
             drain_timeout: 10.0,
             workers: None,
@@ -175,6 +183,16 @@ impl Default for Admin {
             metrics_per_session: false,
         }
     }
+}
+
+/// How much of an address is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Addresses {
+    #[default]
+    Whole,
+    /// The /24 of IPv4 or the /48 of IPv6.
+    Cut,
 }
 
 /// l7mp's log levels.

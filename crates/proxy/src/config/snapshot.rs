@@ -58,6 +58,17 @@ impl<T> Names<T> {
         self.parts.iter().flat_map(|part| part.values())
     }
 
+    /// What differs from an earlier copy: each name with what it stands for here, if anything.
+    pub fn changes<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a Name, Option<&'a Arc<T>>)> {
+        let parts = self.parts.iter().zip(before.parts.iter()).filter(|(now, then)| !Arc::ptr_eq(now, then));
+        parts.flat_map(|(now, then)| {
+            let gone = then.keys().filter(|name| !now.contains_key(*name)).map(|name| (name, None));
+            let same = |name: &Name, object| then.get(name).is_some_and(|other| Arc::ptr_eq(object, other));
+            let changed = now.iter().filter(move |(name, object)| !same(name, object));
+            gone.chain(changed.map(|(name, object)| (name, Some(object))))
+        })
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -127,6 +138,21 @@ mod tests {
             (Some(7), Some(8), 1000)
         );
         assert_eq!((names.get("n7").map(|n| **n), names.get("n8"), names.len()), (Some(-7), None, 999));
+    }
+
+    #[test]
+    fn changes_are_what_was_added_replaced_and_removed() {
+        let mut names = Names::default();
+        for number in 0..1000 {
+            names.insert(format!("n{number}").into(), Arc::new(number));
+        }
+        let before = names.clone();
+        names.insert("n7".into(), Arc::new(7));
+        names.insert("new".into(), Arc::new(1));
+        names.remove("n8");
+        let mut changes: Vec<_> = names.changes(&before).map(|(name, now)| (&**name, now.is_some())).collect();
+        changes.sort_unstable();
+        assert_eq!(changes, [("n7", true), ("n8", false), ("new", true)]);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::json::Json;
 pub use super::options::{
-    Admin, ClusterOptions, Dns, EndpointPolicy, Evict, Limits, ListenerOptions, LogLevel, Monitoring, Outlier, Qos,
+    Addresses, Admin, ClusterOptions, Dns, DropPolicy, EndpointPolicy, Evict, Limits, ListenerOptions, LogLevel,
+    Monitoring, Outlier, Qos,
 };
 
 /// A name of an object; cheap to copy.

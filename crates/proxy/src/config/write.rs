@@ -101,7 +101,11 @@ impl Writer<'_> {
         let limits = &self.state.snapshot.admin.limits;
         let named = match fields.get("name") {
             None => None,
-            Some(Json::String(name)) if is_name(name, limits.name) => Some(Name::from(name.as_str())),
+            Some(Json::String(name)) if is_name(name) && name.len() > limits.name => {
+                let why = format!("Property name is invalid: longer than {} bytes (admin.limits.name)", limits.name);
+                return Err(Refusal { limit: Some("name"), ..cannot(&why) });
+            }
+            Some(Json::String(name)) if is_name(name) => Some(Name::from(name.as_str())),
             Some(_) => return Err(cannot("Property name is invalid")),
         };
         if named.is_none() && matches!(place, Place::Top) && kind != Kind::Endpoint {
@@ -381,8 +385,8 @@ fn fingerprint(fields: &Fields) -> (u128, usize) {
     (xxh3_128(&text), text.len())
 }
 
-fn is_name(name: &str, most: usize) -> bool {
-    !name.is_empty() && name.len() <= most && !name.contains(char::is_whitespace)
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(char::is_whitespace)
 }
 
 /// `options.mode` stands for `spec.options.mode`, which comes first.

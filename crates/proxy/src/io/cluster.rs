@@ -1,13 +1,15 @@
 //! Clusters while they run: balancing, circuits, the health of endpoints.
 
-use super::rate::Buckets;
+use super::health::Health;
+use super::rate::Limiter;
 use super::stats::Meter;
 use super::sync::Groups;
-use crate::config::types::{Balancer as BalancerKind, Cluster, ClusterOptions, EndpointState as Wanted, ObjectId};
+use crate::config::snapshot::Names;
+use crate::config::types::{Balancer as BalancerKind, Cluster, EndpointState as Wanted, Name, ObjectId};
 use parking_lot::Mutex;
 use portolan_core::mesh::{Ask, Balancer, Member, Path, Policy};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 /// What all workers share of one cluster.
@@ -17,59 +19,58 @@ pub(super) struct Outlet {
     pub sessions: AtomicUsize,
     /// Stages that connect.
     pub pending: AtomicUsize,
+    /// Stages between a failed attempt and the outcome of the next.
+    pub retrying: AtomicUsize,
+    pub budget: Mutex<Budget>,
     pub groups: Groups,
-    pub meter: Arc<Meter>,
-    /// A Stdio cluster serves one session at a time.
-    pub taken: std::sync::atomic::AtomicBool,
+    pub meter: Meter,
+    /// The same by session, where that is asked for; live sessions only.
+    pub meters: Mutex<BTreeMap<String, Arc<Meter>>>,
+    pub limiter: Limiter,
+    /// Sessions placed so far, for policies that go by turns.
+    turns: AtomicU64,
+}
+
+/// Retries that a cluster may have: a fifth of its first attempts, and a few in any case.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    window: u64,
+    attempts: u64,
+    retries: u64,
+}
+
+impl Budget {
+    /// How long attempts and retries are counted against each other.
+    const WINDOW_MS: u64 = 10_000;
+    /// Retries per window without any attempts: ten a second.
+    const FLOOR: u64 = 100;
+
+    pub(super) fn attempt(&mut self, now: u64) {
+        self.turn(now);
+        self.attempts += 1;
+    }
+
+    /// Whether one more retry fits, and counts it if so.
+    pub(super) fn retry(&mut self, now: u64) -> bool {
+        self.turn(now);
+        let fits = self.retries < Self::FLOOR + self.attempts / 5;
+        self.retries += u64::from(fits);
+        fits
+    }
+
+    fn turn(&mut self, now: u64) {
+        let window = now / Self::WINDOW_MS;
+        if self.window != window {
+            *self = Self { window, ..Self::default() };
+        }
+    }
 }
 
 /// What all workers share of one endpoint.
 #[derive(Debug, Default)]
 pub(super) struct EndpointState {
     pub sessions: AtomicUsize,
-    failures: AtomicU32,
-    /// Milliseconds of the monotonic clock.
-    ejected_until: AtomicU64,
-    ejections: AtomicU32,
-}
-
-/// Longest time an endpoint is left alone.
-const LONGEST_EJECTION_MS: u64 = 300_000;
-
-impl EndpointState {
-    pub(super) fn is_ejected(&self, now: u64) -> bool {
-        let until = self.ejected_until.load(Relaxed);
-        if until == 0 || now < until {
-            return until != 0;
-        }
-        // Half open: whoever comes first is the probe, others wait another second for what becomes of it.
-        self.ejected_until.compare_exchange(until, now + 1000, Relaxed, Relaxed).is_err()
-    }
-
-    pub(super) fn succeeded(&self) {
-        self.failures.store(0, Relaxed);
-        if self.ejected_until.swap(0, Relaxed) != 0 {
-            self.ejections.store(0, Relaxed);
-        }
-    }
-
-    /// Counts a failure; after enough of them the endpoint is left alone, each time for twice as long.
-    pub(super) fn failed(&self, options: &ClusterOptions, may_eject: bool, now: u64) {
-        let Some(outlier) = &options.outlier else { return };
-        let failures = self.failures.fetch_add(1, Relaxed) + 1;
-        if failures < outlier.consecutive_failures || !may_eject {
-            return;
-        }
-        let times = self.ejections.fetch_add(1, Relaxed).min(16);
-        let first = (outlier.eject_for * 1000.0) as u64;
-        self.ejected_until.store(now + (first << times).min(LONGEST_EJECTION_MS), Relaxed);
-        self.failures.store(0, Relaxed);
-    }
-
-    pub(super) fn is_ejected_now(&self, now: u64) -> bool {
-        let until = self.ejected_until.load(Relaxed);
-        until != 0 && now < until
-    }
+    pub health: Mutex<Health>,
 }
 
 /// Shared states by the id of their object; they live as long as someone uses them.
@@ -80,17 +81,17 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn outlet(&self, id: ObjectId) -> Arc<Outlet> {
-        shared(&self.outlets, id)
+    fn outlet(&self, id: ObjectId) -> Arc<Outlet> {
+        shared(&mut self.outlets.lock(), id)
     }
 
-    pub(super) fn endpoint(&self, id: ObjectId) -> Arc<EndpointState> {
-        shared(&self.endpoints, id)
+    fn endpoints(&self, cluster: &Cluster) -> Vec<Arc<EndpointState>> {
+        let mut known = self.endpoints.lock();
+        cluster.endpoints.iter().map(|endpoint| shared(&mut known, endpoint.id)).collect()
     }
 }
 
-fn shared<T: Default>(map: &Mutex<BTreeMap<ObjectId, Weak<T>>>, id: ObjectId) -> Arc<T> {
-    let mut map = map.lock();
+fn shared<T: Default>(map: &mut BTreeMap<ObjectId, Weak<T>>, id: ObjectId) -> Arc<T> {
     if let Some(found) = map.get(&id).and_then(Weak::upgrade) {
         return found;
     }
@@ -102,39 +103,42 @@ fn shared<T: Default>(map: &Mutex<BTreeMap<ObjectId, Weak<T>>>, id: ObjectId) ->
     fresh
 }
 
-/// One worker's view of a cluster.
-pub(super) struct View {
+/// A cluster put together for its sessions: made once per change, away from the workers, and shared by them.
+pub(super) struct Layout {
     pub cluster: Arc<Cluster>,
     pub outlet: Arc<Outlet>,
     balancer: Balancer,
     states: Vec<Arc<EndpointState>>,
-    turn: u64,
-    /// This worker's share of the cluster's rates.
-    pub buckets: Option<Box<Buckets>>,
 }
 
-impl View {
-    /// `share`: which of how many workers this is.
-    pub(super) fn new(cluster: &Arc<Cluster>, registry: &Registry, share: (usize, usize), now: u64) -> Self {
-        Self {
-            cluster: Arc::clone(cluster),
-            outlet: registry.outlet(cluster.id),
-            balancer: Balancer::new(policy(&cluster.balancer), members(cluster)),
-            states: states(cluster, registry),
-            turn: share.0 as u64,
-            buckets: cluster.options.qos.as_ref().and_then(|qos| Buckets::new(qos, share.1, now)),
+/// Puts together the clusters that differ from those in force; the others stay as they are.
+pub(super) fn lay_out(
+    layouts: &Names<Layout>,
+    changes: impl Iterator<Item = (Name, Option<Arc<Cluster>>)>,
+    registry: &Registry,
+    now: u64,
+) -> Names<Layout> {
+    let mut layouts = layouts.clone();
+    for (name, after) in changes {
+        if let Some(cluster) = after {
+            let layout = Layout::new(cluster, layouts.get(&name).map(AsRef::as_ref), registry, now);
+            layouts.insert(name, Arc::new(layout));
+        } else {
+            layouts.remove(&name);
         }
     }
+    layouts
+}
 
-    /// Follows a change of the cluster.
-    pub(super) fn update(&mut self, cluster: &Arc<Cluster>, registry: &Registry) {
-        self.balancer = if self.cluster.balancer == cluster.balancer {
-            self.balancer.rebuilt(members(cluster))
-        } else {
-            Balancer::new(policy(&cluster.balancer), members(cluster))
+impl Layout {
+    fn new(cluster: Arc<Cluster>, before: Option<&Self>, registry: &Registry, now: u64) -> Self {
+        let balancer = match before.filter(|before| before.cluster.balancer == cluster.balancer) {
+            Some(before) => before.balancer.rebuilt(members(&cluster)),
+            None => Balancer::new(policy(&cluster.balancer), members(&cluster)),
         };
-        self.states = states(cluster, registry);
-        self.cluster = Arc::clone(cluster);
+        let outlet = registry.outlet(cluster.id);
+        outlet.limiter.set(cluster.options.qos.as_ref(), now);
+        Self { outlet, balancer, states: registry.endpoints(&cluster), cluster }
     }
 
     /// Whether the choice looks at the metadata.
@@ -142,25 +146,23 @@ impl View {
         matches!(self.cluster.balancer, BalancerKind::HashRing { key: Some(_) } | BalancerKind::Maglev { key: Some(_) })
     }
 
-    /// Chooses an endpoint by its place in the cluster.
+    /// Chooses an endpoint by its place in the cluster; one that is left alone for a while is passed over.
     pub(super) fn pick(
-        &mut self,
+        &self,
         metadata: &serde_json::Value,
         client: Option<std::net::SocketAddr>,
         random: u64,
         now: u64,
     ) -> Option<usize> {
         let sessions = |at: usize| self.states.get(at).map_or(0, |state| state.sessions.load(Relaxed) as u64);
-        let ask = Ask { metadata, client, random, turn: self.turn, sessions: &sessions };
-        self.turn += 1;
-        let picked = self.balancer.pick(&ask)?;
-        if self.cluster.options.outlier.is_none() || !self.states[picked].is_ejected(now) {
+        let turn = self.outlet.turns.fetch_add(1, Relaxed);
+        let picked = self.balancer.pick(&Ask { metadata, client, random, turn, sessions: &sessions })?;
+        if self.states[picked].health.lock().takes(now) {
             return Some(picked);
         }
         let count = self.states.len();
-        let others = (1..count).map(|step| (picked + step) % count);
-        let mut open = others.filter(|at| takes_sessions(&self.cluster, *at));
-        Some(open.find(|at| !self.states[*at].is_ejected(now)).unwrap_or(picked))
+        let mut others = (1..count).map(|step| (picked + step) % count).filter(|at| takes_sessions(&self.cluster, *at));
+        Some(others.find(|at| self.states[*at].health.lock().takes(now)).unwrap_or(picked))
     }
 
     pub(super) fn state(&self, at: usize) -> &Arc<EndpointState> {
@@ -168,10 +170,15 @@ impl View {
     }
 
     /// Whether one more endpoint may be left alone.
-    pub(super) fn may_eject(&self, now: u64) -> bool {
-        let Some(outlier) = &self.cluster.options.outlier else { return false };
-        let ejected = self.states.iter().filter(|state| state.is_ejected_now(now)).count() + 1;
-        ejected as f64 * 100.0 <= self.states.len() as f64 * outlier.max_ejected
+    pub(super) fn may_eject(&self) -> bool {
+        let ejected = self.states.iter().filter(|state| !state.health.lock().is_fine()).count() + 1;
+        ejected as f64 * 100.0 <= self.states.len() as f64 * self.cluster.options.outlier.max_ejected
+    }
+
+    /// Which endpoints take sessions, in the cluster's order.
+    pub(super) fn open(&self) -> impl Iterator<Item = bool> {
+        let state = |at: usize| takes_sessions(&self.cluster, at) && self.states[at].health.lock().is_fine();
+        (0..self.states.len()).map(state)
     }
 }
 
@@ -179,18 +186,10 @@ fn takes_sessions(cluster: &Cluster, at: usize) -> bool {
     cluster.endpoints.get(at).is_some_and(|endpoint| endpoint.weight > 0 && endpoint.state == Wanted::Active)
 }
 
-fn states(cluster: &Cluster, registry: &Registry) -> Vec<Arc<EndpointState>> {
-    cluster.endpoints.iter().map(|endpoint| registry.endpoint(endpoint.id)).collect()
-}
-
 fn members(cluster: &Cluster) -> Vec<Member> {
     let weight = |at: usize| if takes_sessions(cluster, at) { f64::from(cluster.endpoints[at].weight) } else { 0.0 };
-    cluster
-        .endpoints
-        .iter()
-        .enumerate()
-        .map(|(at, endpoint)| Member { address: endpoint.address.clone(), weight: weight(at) })
-        .collect()
+    let endpoints = cluster.endpoints.iter().enumerate();
+    endpoints.map(|(at, endpoint)| Member { address: endpoint.address.clone(), weight: weight(at) }).collect()
 }
 
 fn policy(kind: &BalancerKind) -> Policy {
@@ -202,5 +201,46 @@ fn policy(kind: &BalancerKind) -> Policy {
         BalancerKind::RoundRobin => Policy::RoundRobin,
         BalancerKind::Random2 => Policy::Random2,
         BalancerKind::LeastSessions => Policy::LeastSessions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::types::{ClusterOptions, ClusterSpec};
+
+    #[test]
+    fn a_fifth_of_the_attempts_may_be_retries_and_a_new_window_begins_afresh() {
+        let mut budget = Budget::default();
+        (0..1000).for_each(|_| budget.attempt(5));
+        assert_eq!((0..1000).filter(|_| budget.retry(6)).count(), 300);
+        assert_eq!((0..1000).filter(|_| budget.retry(10_000)).count(), 100);
+    }
+
+    #[test]
+    fn a_change_puts_together_the_cluster_that_changed_and_no_other() {
+        let cluster = |id: u64, name: &str| {
+            let (spec, balancer) = (ClusterSpec::Echo, BalancerKind::Trivial);
+            let (name, options) = (Name::from(name), ClusterOptions::default());
+            Arc::new(Cluster { id: ObjectId(id), name, spec, endpoints: Vec::new(), balancer, options })
+        };
+        let registry = Registry::default();
+        let mut before = Names::default();
+        for (id, name) in [(1, "a"), (2, "b")] {
+            before.insert(Name::from(name), cluster(id, name));
+        }
+        let changes = |now: &Names<Cluster>, then: &Names<Cluster>| {
+            now.changes(then).map(|(name, cluster)| (name.clone(), cluster.cloned())).collect::<Vec<_>>().into_iter()
+        };
+        let first = lay_out(&Names::default(), changes(&before, &Names::default()), &registry, 0);
+        let mut after = before.clone();
+        after.insert("b".into(), cluster(2, "b"));
+        after.insert("c".into(), cluster(3, "c"));
+        let second = lay_out(&first, changes(&after, &before), &registry, 0);
+        let same = |name: &str| Arc::ptr_eq(first.get(name).unwrap(), second.get(name).unwrap());
+        assert_eq!((same("a"), same("b"), second.len()), (true, false, 3));
+        assert!(Arc::ptr_eq(&first.get("b").unwrap().outlet, &second.get("b").unwrap().outlet), "counts go on");
+        after.remove("a");
+        assert!(lay_out(&second, changes(&after, &after), &registry, 0).get("a").is_some(), "nothing changed");
     }
 }

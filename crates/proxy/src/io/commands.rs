@@ -2,7 +2,6 @@
 
 use super::link::{Codec, Link};
 use super::port::{Inlet, Port};
-use super::rate::Buckets;
 use super::session::{Decision, Session, Stage};
 use super::slab::Key;
 use super::sync::Member;
@@ -49,6 +48,9 @@ pub(super) enum Command {
     },
     Drain,
     Stop,
+    /// Breaks the worker, to see that it comes back.
+    #[cfg(test)]
+    Fault,
 }
 
 /// Sessions that one command looks at.
@@ -103,7 +105,7 @@ impl Worker {
     pub(super) fn run_commands(&mut self) {
         for command in self.commands.take() {
             self.follow_configuration();
-            self.run_command(command);
+            self.guarded(|worker| worker.run_command(command));
         }
     }
 
@@ -131,6 +133,8 @@ impl Worker {
                     self.detach(port);
                 }
             }
+            #[cfg(test)]
+            Command::Fault => panic!("a fault that a test made"),
             Command::Stop => {
                 let keys: Vec<Key> = self.by_sequence.values().copied().collect();
                 for key in keys {
@@ -141,25 +145,28 @@ impl Worker {
         }
     }
 
-    fn attach(&mut self, port: &Arc<Port>) {
+    pub(super) fn attach(&mut self, port: &Arc<Port>) {
         let Some(fd) = port.socket(self.id) else { return };
         let inlet = port.listener.load_full();
-        let qos = inlet.as_ref().and_then(|inlet| inlet.listener.options.qos.clone());
-        let workers = self.shared.rings.len();
-        let buckets = qos.as_ref().and_then(|qos| Buckets::new(qos, workers, self.now.ms));
-        if let Some(dscp) = qos.and_then(|qos| qos.dscp) {
-            sys::set_dscp(fd, dscp);
+        let qos = inlet.as_ref().and_then(|inlet| inlet.listener.options.qos.as_ref());
+        if let Some(qos) = qos {
+            sys::set_dscp(fd, qos.dscp.unwrap_or(0));
+            sys::receive_dscp(fd);
         }
+        let reads_dscp = qos.is_some();
         let id = port.id;
         if let Some(open) = self.ports.get_mut(&id) {
             open.detached = false;
-            open.buckets = buckets;
+            open.reads_dscp |= reads_dscp;
         } else {
             if let Err(error) = self.epoll.add(fd, Token::Port(id).pack(), sys::READ) {
                 tracing::error!(%error, place = ?port.place, "a listening socket cannot be watched");
                 return;
             }
-            self.ports.insert(id, OpenPort { port: Arc::clone(port), fd, detached: false, drops: 0, buckets });
+            if let Some((family, at)) = port.place.end() {
+                self.listening.entry((family, port.local.port())).or_default().push(at.ip());
+            }
+            self.ports.insert(id, OpenPort { port: Arc::clone(port), fd, detached: false, drops: 0, reads_dscp });
         }
         if let Some(inlet) = inlet.filter(|inlet| inlet.is_singleton()) {
             self.open_singleton(port, &inlet);
@@ -177,7 +184,7 @@ impl Worker {
         let (bits, number) = peer.key();
         let key = super::flow::FlowKey { address: bits, listener: port.id, port: number };
         if self.flows.get(&key, |slot| self.hot[slot as usize].key).is_none() {
-            self.open_udp(key, &peer);
+            self.open_udp(key, &peer, None);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Connecting stages.
 
-use super::cluster::View;
+use super::cluster::Layout;
 use super::link::{Codec, Link, Stream, WsState};
-use super::session::{Handshake, Session};
+use super::loops::Family;
+use super::session::{Handshake, Session, Stage};
 use super::slab::Key;
 use super::sync::Member;
 use super::sys::{self, UnixKind};
@@ -19,8 +20,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 /// What came of an attempt.
 enum Attempt {
@@ -36,7 +37,7 @@ impl Worker {
         match self.attempt(session, stage, None) {
             Ok(Attempt::Stands) => self.stage_stands(session, stage),
             Ok(Attempt::Pending) => {}
-            Err(failure) => self.stage_failed(session, stage, &failure),
+            Err(failure) => self.stage_failed(session, stage, failure),
         }
     }
 
@@ -52,7 +53,7 @@ impl Worker {
             match worker.attempt(session, stage, Some(addresses)) {
                 Ok(Attempt::Stands) => worker.stage_stands(session, stage),
                 Ok(Attempt::Pending) => {}
-                Err(failure) => worker.stage_failed(session, stage, &failure),
+                Err(failure) => worker.stage_failed(session, stage, failure),
             }
         });
     }
@@ -60,22 +61,57 @@ impl Worker {
     pub(super) fn stage_stands(&mut self, session: &mut Session, stage: usize) {
         let now = self.now;
         self.stats.connect.observe(now.ms - session.stages[stage].began);
-        if let Some(state) = &session.stages[stage].state {
-            state.succeeded();
+        let place = &mut session.stages[stage];
+        place.unproven = place.state.is_some();
+        // That a datagram socket is connected says nothing about the other end.
+        if let (Link::Stream(_), Some(state)) = (&place.link, &place.state) {
+            state.health.lock().connected();
         }
-        settle_pending(&mut session.stages[stage]);
+        settle_pending(place);
+        settle_retry(place);
         session.life.handle_connected(stage, now);
     }
 
-    pub(super) fn stage_failed(&mut self, session: &mut Session, stage: usize, failure: &Failure) {
-        let now = self.now.ms;
-        let place = &mut session.stages[stage];
-        if let (Some(state), Some(cluster)) = (&place.state, &place.cluster) {
-            let may_eject = self.views.get(&cluster.id).is_some_and(|view| view.may_eject(now));
-            state.failed(&cluster.options, may_eject, now);
+    pub(super) fn stage_failed(&mut self, session: &mut Session, stage: usize, failure: Failure) {
+        if failure.blames_endpoint {
+            self.blame(&session.stages[stage]);
         }
+        let again = session.life.would_retry(stage, &failure);
+        let failure = if again { self.admit_retry(&mut session.stages[stage]).unwrap_or(failure) } else { failure };
         self.give_up_stage(session, stage);
-        session.life.handle_failure(stage, failure, &session.name, self.now);
+        session.life.handle_failure(stage, &failure, &session.name, self.now);
+    }
+
+    /// Counts a failure against the endpoint of a stage.
+    pub(super) fn blame(&self, stage: &Stage) {
+        let (Some(state), Some(cluster)) = (&stage.state, &stage.cluster) else { return };
+        let outlier = &cluster.options.outlier;
+        // All endpoints are looked at only if it matters.
+        let matters = state.health.lock().is_last_failure(outlier);
+        let may_eject = matters && self.layouts.get(&cluster.name).is_some_and(|layout| layout.may_eject());
+        state.health.lock().failed(outlier, may_eject, self.now.ms);
+    }
+
+    /// Lets a stage be tried again, unless its cluster has enough of that.
+    fn admit_retry(&mut self, stage: &mut Stage) -> Option<Failure> {
+        let (outlet, cluster) = (stage.outlet.as_ref()?, stage.cluster.as_ref()?);
+        let most = cluster.options.max_retries.filter(|_| stage.retrying.is_none());
+        let crowded = most.is_some_and(|most| outlet.retrying.load(Relaxed) >= most);
+        if crowded || !outlet.budget.lock().retry(self.now.ms) {
+            let limit = if crowded { "max_retries" } else { "retry_budget" };
+            return Some(self.open_circuit(cluster, limit));
+        }
+        if stage.retrying.is_none() {
+            outlet.retrying.fetch_add(1, Relaxed);
+            stage.retrying = Some(Arc::clone(outlet));
+        }
+        None
+    }
+
+    /// A cluster takes no more of something.
+    fn open_circuit(&self, cluster: &Cluster, limit: &'static str) -> Failure {
+        *self.stats.by_name.lock().circuits.entry((Arc::clone(&cluster.name), limit)).or_default() += 1;
+        Failure::unavailable(format!("Circuit of cluster \"{}\" is open: {limit}", cluster.name))
     }
 
     /// Releases what a stage holds: socket, counts, group.
@@ -91,22 +127,28 @@ impl Worker {
         if let Some(outlet) = place.outlet.take() {
             outlet.sessions.fetch_sub(1, Relaxed);
             if place.cluster.as_ref().is_some_and(|cluster| cluster.spec == ClusterSpec::Stdio) {
-                outlet.taken.store(false, Relaxed);
+                self.shared.stdio.leave(Member { worker: self.id, session: key, at: stage + 1 });
+            }
+            if place.meter.take().is_some() {
+                outlet.meters.lock().remove(&*session.name);
             }
         }
         if let Some(state) = place.state.take() {
             state.sessions.fetch_sub(1, Relaxed);
+        }
+        if let Some(end) = place.looped.take() {
+            self.shared.loops.leave(*end);
         }
         self.hot[key.slot as usize].upstream = -1;
     }
 
     fn attempt(&mut self, session: &mut Session, stage: usize, found: Option<&[IpAddr]>) -> Result<Attempt, Failure> {
         let name = Arc::clone(&session.stages[stage].cluster_name);
-        let snapshot = Arc::clone(&self.snapshot);
-        let cluster = snapshot.clusters.get(&name);
-        let cluster = cluster.ok_or_else(|| Failure::not_found(format!("Cannot find cluster \"{name}\"")))?;
+        let layout = self.layouts.get(&name).cloned();
+        let layout = layout.ok_or_else(|| Failure::not_found(format!("Cannot find cluster \"{name}\"")))?;
+        let cluster = &layout.cluster;
         if session.stages[stage].outlet.is_none() {
-            self.count_stage(session, stage, cluster)?;
+            self.count_stage(&mut session.stages[stage], &layout)?;
         }
         if cluster.spec.is_virtual() {
             return self.join_virtual(session, stage, cluster);
@@ -116,7 +158,7 @@ impl Worker {
         let named =
             cluster.endpoints.is_empty() && matches!(transport, ClusterSpec::Uds(uds) if uds.filename.is_some());
         if !named && (session.stages[stage].endpoint.is_none() || found.is_none()) {
-            self.choose_endpoint(session, stage, cluster)?;
+            self.choose_endpoint(session, stage, &layout)?;
         }
         let Some(link) = self.open_transport(session, stage, transport, found)? else { return Ok(Attempt::Pending) };
         self.watch_stage(session, stage, link)?;
@@ -126,47 +168,37 @@ impl Worker {
         Ok(if connecting || handshake { Attempt::Pending } else { Attempt::Stands })
     }
 
-    /// Circuits: a cluster takes so many sessions, attempts and retries, and no more.
-    fn count_stage(&mut self, session: &mut Session, stage: usize, cluster: &Arc<Cluster>) -> Result<(), Failure> {
-        let view = self.view(cluster);
-        let outlet = Arc::clone(&view.outlet);
-        let options = &cluster.options;
-        let over = |limit: Option<usize>, count: usize| limit.is_some_and(|limit| count >= limit);
-        if over(options.max_sessions, outlet.sessions.load(Relaxed))
-            || over(options.max_pending, outlet.pending.load(Relaxed))
-        {
-            return Err(Failure::unavailable(format!("Circuit of cluster \"{}\" is open", cluster.name)));
+    /// Circuits: a cluster takes so many sessions and attempts, and no more.
+    fn count_stage(&self, stage: &mut Stage, layout: &Layout) -> Result<(), Failure> {
+        let Layout { cluster, outlet, .. } = layout;
+        let over = |limit: Option<usize>, count: &AtomicUsize| limit.is_some_and(|most| count.load(Relaxed) >= most);
+        if over(cluster.options.max_sessions, &outlet.sessions) {
+            return Err(self.open_circuit(cluster, "max_sessions"));
+        }
+        if over(cluster.options.max_pending, &outlet.pending) {
+            return Err(self.open_circuit(cluster, "max_pending"));
         }
         outlet.sessions.fetch_add(1, Relaxed);
         outlet.pending.fetch_add(1, Relaxed);
-        session.stages[stage].cluster = Some(Arc::clone(cluster));
-        session.stages[stage].outlet = Some(outlet);
-        session.stages[stage].pending = true;
+        if stage.retrying.is_none() {
+            outlet.budget.lock().attempt(self.now.ms);
+        }
+        stage.cluster = Some(Arc::clone(cluster));
+        stage.outlet = Some(Arc::clone(outlet));
+        stage.pending = true;
         let label = (Arc::clone(&cluster.name), cluster.spec.protocol());
         *self.stats.by_name.lock().clusters.entry(label).or_default() += 1;
         Ok(())
     }
 
-    pub(super) fn view(&mut self, cluster: &Arc<Cluster>) -> &mut View {
-        let shared = Arc::clone(&self.shared);
-        let (share, now) = ((self.id, shared.rings.len()), self.now.ms);
-        let view = self.views.entry(cluster.id).or_insert_with(|| View::new(cluster, &shared.registry, share, now));
-        if !Arc::ptr_eq(&view.cluster, cluster) {
-            view.update(cluster, &shared.registry);
-        }
-        view
-    }
-
-    fn choose_endpoint(&mut self, session: &mut Session, stage: usize, cluster: &Arc<Cluster>) -> Result<(), Failure> {
-        let (random, now) = (self.next_random(), self.now.ms);
-        let view = self.view(cluster);
-        let metadata = if view.needs_metadata() { session.metadata() } else { Value::Null };
-        let picked = view.pick(&metadata, session.peer, random, now);
+    fn choose_endpoint(&mut self, session: &mut Session, stage: usize, layout: &Layout) -> Result<(), Failure> {
+        let metadata = if layout.needs_metadata() { session.metadata() } else { Value::Null };
+        let picked = layout.pick(&metadata, session.peer, self.next_random(), self.now.ms);
         let picked = picked.ok_or_else(|| Failure::not_found("No endpoint in cluster"))?;
-        let state = Arc::clone(view.state(picked));
+        let state = Arc::clone(layout.state(picked));
         state.sessions.fetch_add(1, Relaxed);
         let place = &mut session.stages[stage];
-        place.endpoint = cluster.endpoints.get(picked).cloned();
+        place.endpoint = layout.cluster.endpoints.get(picked).cloned();
         if let Some(old) = place.state.replace(state) {
             old.sessions.fetch_sub(1, Relaxed);
         }
@@ -217,14 +249,12 @@ impl Worker {
         self.check_policy(address, port)?;
         let to = SocketAddr::new(address, port);
         let from = Self::local_end(bind, address, session.sequence);
-        let failed = |error: &io::Error| connect_failure(error, to, from);
-        if let ClusterSpec::Udp(_) = spec {
-            let socket = sys::udp_connected(to, from).map_err(|error| failed(&error))?;
-            Self::mark(session, stage, socket.as_raw_fd());
+        let is_udp = matches!(spec, ClusterSpec::Udp(_));
+        let socket = self.open_socket(session, stage, is_udp, to, from);
+        let socket = socket.map_err(|error| connect_failure(&error, to, from))?;
+        if is_udp {
             return Ok(Some(Link::Datagram(socket)));
         }
-        let socket = sys::tcp_connecting(to, from).map_err(|error| failed(&error))?;
-        Self::mark(session, stage, socket.as_raw_fd());
         let stream = if let ClusterSpec::WebSocket(ws) = spec {
             let target = url.unwrap_or_default();
             self.ws_stream(session, ws, socket, &format!("{host}:{port}"), target.path)
@@ -233,6 +263,31 @@ impl Worker {
             Stream::new(socket, self.codec(framing)).connecting()
         };
         Ok(Some(Link::Stream(Box::new(stream))))
+    }
+
+    /// Opens a socket to an endpoint; where that is a listener of this proxy, the hops are noted.
+    fn open_socket(
+        &self,
+        session: &mut Session,
+        stage: usize,
+        is_udp: bool,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+    ) -> io::Result<OwnedFd> {
+        let family = if is_udp { Family::Udp } else { Family::Tcp };
+        let qos = session.stages[stage].cluster.as_ref().and_then(|cluster| cluster.options.qos.as_ref());
+        let dscp = qos.and_then(|qos| qos.dscp);
+        let connect = || if is_udp { sys::udp_connected(to, from, dscp) } else { sys::tcp_connecting(to, from, dscp) };
+        if !self.listens_on(family, to) {
+            return connect();
+        }
+        let entry = self.shared.loops.entry();
+        let socket = connect();
+        let local = socket.as_ref().ok().and_then(|socket| sys::local_address(socket.as_raw_fd()).ok());
+        let end = local.map(|local| (family, local));
+        entry.note(end, session.hops + 1);
+        session.stages[stage].looped = end.map(Box::new);
+        socket
     }
 
     fn open_unix(
@@ -253,8 +308,10 @@ impl Worker {
             UdsType::Datagram => UnixKind::Datagram,
         };
         let socket = sys::unix_connected(path, kind);
-        let socket = socket
-            .map_err(|error| Failure::connect(format!("connect {} {}", sys::error_name(&error), path.display())))?;
+        let socket = socket.map_err(|error| {
+            Failure::connect(format!("connect {} {}", sys::error_name(&error), path.display()))
+                .blaming(sys::is_peers_fault(&error))
+        })?;
         Ok(match kind {
             UnixKind::Stream => Link::Stream(Box::new(Stream::new(socket, self.codec(uds.framing)))),
             UnixKind::SeqPacket | UnixKind::Datagram => Link::Datagram(socket),
@@ -268,7 +325,7 @@ impl Worker {
     /// The address of a host; nothing while it is looked up.
     fn address_of(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         stage: usize,
         host: &str,
         found: Option<&[IpAddr]>,
@@ -277,12 +334,15 @@ impl Worker {
             return Ok(Some(address.to_canonical()));
         }
         let unknown = || Failure::connect(format!("getaddrinfo ENOTFOUND {host}"));
-        let ttl = Duration::from_secs(self.snapshot.admin.dns.ttl_min.max(1));
-        let known = self.shared.resolver.known(host, ttl);
-        let addresses = found.or(known.as_deref());
-        if let Some(addresses) = addresses {
-            let count = addresses.len();
-            let at = (session.sequence as usize).checked_rem(count).unwrap_or(0);
+        let known = match found {
+            Some(_) => None,
+            None => self.shared.resolver.known(host, self.snapshot.admin.dns, Instant::now()),
+        };
+        if let Some(addresses) = found.or(known.as_deref()) {
+            let tries = session.stages[stage].tries;
+            let turn = session.sequence as usize + usize::from(tries);
+            session.stages[stage].tries = tries.wrapping_add(1);
+            let at = turn.checked_rem(addresses.len()).unwrap_or(0);
             return addresses.get(at).copied().map(Some).ok_or_else(unknown);
         }
         if self.shared.resolver.ask(host, session.key, stage, &self.commands) { Ok(None) } else { Err(unknown()) }
@@ -306,13 +366,6 @@ impl Worker {
         }
     }
 
-    fn mark(session: &Session, stage: usize, fd: i32) {
-        let qos = session.stages[stage].cluster.as_ref().and_then(|cluster| cluster.options.qos.as_ref());
-        if let Some(dscp) = qos.and_then(|qos| qos.dscp) {
-            sys::set_dscp(fd, dscp);
-        }
-    }
-
     fn watch_stage(&mut self, session: &mut Session, stage: usize, mut link: Link) -> Result<(), Failure> {
         let token = Token::Link(session.key, stage + 1).pack();
         let added = match &mut link {
@@ -332,6 +385,8 @@ impl Worker {
     fn begin_handshake(&mut self, session: &mut Session, stage: usize, spec: &ClusterSpec) -> bool {
         let ClusterSpec::JsonSocket(json) = spec else { return false };
         let header = json_socket::build_request(json.header.as_deref(), &session.metadata());
+        // Only a proxy of ours gets its header repeated, so only there a label of ours is understood.
+        let header = if json.retransmit_ms > 0 { json_socket::count_hop(&header, session.hops) } else { header };
         let handshake =
             Handshake { header, answer: Vec::new(), retransmit_ms: json.retransmit_ms, sent_at: self.now.ms };
         session.stages[stage].handshake = Some(Box::new(handshake));
@@ -374,9 +429,15 @@ impl Worker {
                 if !self.snapshot.admin.allow_stdio {
                     return Err(Failure::unavailable("Stdio is not allowed: set admin.allow_stdio"));
                 }
-                let outlet = session.stages[stage].outlet.as_ref();
-                if outlet.is_some_and(|outlet| outlet.taken.swap(true, Relaxed)) {
+                let member = Member { worker: self.id, session: session.key, at: stage + 1 };
+                if !self.shared.stdio.join(member, &self.shared.rings) {
                     return Err(Failure::unavailable("Stdio serves one session at a time"));
+                }
+                session.stages[stage].link = Link::Virtual;
+            }
+            ClusterSpec::Metric(_) => {
+                if self.snapshot.admin.metrics_per_session {
+                    meter_session(session, stage);
                 }
                 session.stages[stage].link = Link::Virtual;
             }
@@ -388,7 +449,6 @@ impl Worker {
             | ClusterSpec::Echo
             | ClusterSpec::Discard
             | ClusterSpec::Logger(_)
-            | ClusterSpec::Metric(_)
             | ClusterSpec::Prometheus
             | ClusterSpec::JsonEncap
             | ClusterSpec::JsonDecap
@@ -467,8 +527,36 @@ struct Target {
     path: Option<String>,
 }
 
+/// Sessions that are counted one by one.
+const METERED: usize = 1000;
+
+/// Counts a session by its name, as long as there is room for names.
+fn meter_session(session: &mut Session, stage: usize) {
+    let place = &mut session.stages[stage];
+    let Some(outlet) = &place.outlet else { return };
+    let mut meters = outlet.meters.lock();
+    if meters.len() < METERED {
+        place.meter = Some(Arc::clone(meters.entry(session.name.to_string()).or_default()));
+    }
+}
+
+/// The endpoint of a stage answers.
+pub(super) fn prove(stage: &mut Stage) {
+    stage.unproven = false;
+    if let Some(state) = &stage.state {
+        state.health.lock().succeeded();
+    }
+}
+
+/// A stage is not about to be tried again any more.
+pub(super) fn settle_retry(stage: &mut Stage) {
+    if let Some(outlet) = stage.retrying.take() {
+        outlet.retrying.fetch_sub(1, Relaxed);
+    }
+}
+
 /// An attempt is over, for better or worse.
-fn settle_pending(stage: &mut super::session::Stage) {
+fn settle_pending(stage: &mut Stage) {
     if let Some(outlet) = stage.outlet.as_ref().filter(|_| std::mem::replace(&mut stage.pending, false)) {
         outlet.pending.fetch_sub(1, Relaxed);
     }
@@ -485,11 +573,15 @@ fn connect_failure(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) 
         return Failure::connect(format!("no local port left to {to}"));
     }
     Failure::connect(format!("connect {} {}:{}", sys::error_name(error), to.ip(), to.port()))
+        .blaming(sys::is_peers_fault(error))
 }
 
-/// Whether a path lies in one of the directories, links in between resolved.
+/// Whether a path lies in one of the directories, links on the way resolved, and is no link itself.
 pub(super) fn allowed_path(path: &FilePath, directories: &[std::path::PathBuf]) -> bool {
     let Some(parent) = path.parent().and_then(|parent| parent.canonicalize().ok()) else { return false };
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink()) {
+        return false;
+    }
     directories
         .iter()
         .filter_map(|directory| directory.canonicalize().ok())

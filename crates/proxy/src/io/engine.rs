@@ -1,19 +1,22 @@
 //! The handle to all workers.
 
+use super::cluster::lay_out;
 use super::commands::{Command, Swept};
+use super::connect::allowed_path;
 use super::log::Sink;
-use super::port::{Inlet, Place, Port, is_optional, places};
-use super::resolve::Resolver;
+use super::loops::Loops;
+use super::port::{Inlet, Place, Port, bind_error, is_optional, places};
+use super::resolve::{Lookup, Resolver};
 use super::ring::Ring;
-use super::shared::{SessionNames, Shared};
-use super::stats::{DROPS, WorkerStats};
+use super::shared::{InForce, SessionNames, Shared};
+use super::stats::{DROPS, LIMITS, WorkerStats};
 use super::sys::{self, Buffers};
-use super::worker::Worker;
+use super::worker::{Ended, Worker};
 use crate::config::engine::{
     BindError, ByObject, Ending, Engine, Metered, Page, SessionDump, SessionFilter, SessionPage, Stats,
 };
 use crate::config::snapshot::Snapshot;
-use crate::config::types::{ClusterSpec, Listener};
+use crate::config::types::{Admin, ClusterSpec, Listener};
 use crate::proto::session::Finish;
 use crate::rest::exchange::Desk;
 use arc_swap::ArcSwap;
@@ -33,6 +36,9 @@ const COMMANDS: usize = 65_536;
 const SLICE: usize = 100;
 /// How long an answer of a worker is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Attempts to start a worker, and the time between two.
+const RESTARTS: usize = 100;
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 /// Descriptors that are not for sessions.
 const RESERVE: u64 = 256;
 
@@ -75,12 +81,17 @@ struct Running {
 impl DataPlane {
     /// Starts the workers; they wait for a configuration.
     pub fn start(options: Options) -> io::Result<Arc<Self>> {
+        Self::start_with_names(options, &super::resolve::of_system())
+    }
+
+    /// The same, with names of endpoints looked up by `lookup`.
+    pub fn start_with_names(options: Options, lookup: &Lookup) -> io::Result<Arc<Self>> {
         let Options { workers, pin, buffers, desk } = options;
         let workers = if workers == 0 { sys::processors() } else { workers };
         let descriptors = sys::raise_descriptor_limit();
         let rings = (0..workers).map(|_| Ring::new(COMMANDS)).collect::<io::Result<_>>()?;
         let shared = Arc::new(Shared {
-            snapshot: ArcSwap::default(),
+            in_force: ArcSwap::default(),
             generation: AtomicU64::new(0),
             registry: super::cluster::Registry::default(),
             names: SessionNames::default(),
@@ -91,7 +102,9 @@ impl DataPlane {
             rings,
             desk,
             sink: Sink::start()?,
-            resolver: Resolver::start()?,
+            resolver: Resolver::start(lookup)?,
+            loops: Loops::default(),
+            stdio: Arc::default(),
             seed: sys::random_u64(),
         });
         let threads = (0..workers).map(|id| spawn(id, Arc::clone(&shared), pin)).collect::<io::Result<_>>()?;
@@ -126,6 +139,11 @@ impl DataPlane {
     /// The address that a listener's first socket is bound to.
     pub fn local_address(&self, listener: &str) -> Option<std::net::SocketAddr> {
         self.ports.lock().listeners.get(listener)?.ports.first().map(|port| port.local)
+    }
+
+    #[cfg(test)]
+    pub(super) fn stdio(&self) -> &super::stdio::Stdio {
+        &self.shared.stdio
     }
 
     fn tell_all(&self, command: impl Fn() -> Command) {
@@ -167,10 +185,15 @@ impl DataPlane {
     }
 
     /// Opens the ports of a listener; those that exist are taken over.
-    fn open_ports(&self, ports: &Ports, listener: &Listener) -> Result<Vec<Arc<Port>>, BindError> {
+    fn open_ports(&self, ports: &Ports, listener: &Listener, admin: &Admin) -> Result<Vec<Arc<Port>>, BindError> {
         let workers = self.shared.rings.len();
         let mut opened = Vec::new();
         for place in places(listener) {
+            if let Place::Unix(path, _) = &place
+                && !allowed_path(path, &admin.uds_dirs)
+            {
+                return Err(bind_error(listener, &place, &io::Error::from_raw_os_error(libc::EACCES)));
+            }
             let known = ports.by_place.get(&place).and_then(Weak::upgrade);
             match known.map_or_else(|| Port::open(place.clone(), listener, workers, self.buffers), Ok) {
                 Ok(port) => opened.push(port),
@@ -189,24 +212,24 @@ impl Engine for DataPlane {
         let mut opened = Vec::new();
         for change in &next.changed_listeners {
             if let Some(listener) = &change.after {
-                opened.push((Arc::clone(listener), self.open_ports(&ports, listener)?));
+                opened.push((Arc::clone(listener), self.open_ports(&ports, listener, &next.admin)?));
             }
         }
-        self.shared.snapshot.store(Arc::clone(&next));
-        self.shared.generation.store(next.generation, Release);
+        self.switch(&next);
         let mut gone: Vec<Running> = Vec::new();
         let mut edited = BTreeMap::new();
         for before in next.changed_listeners.iter().filter_map(|change| change.before.as_ref()) {
             if let Some(running) = ports.listeners.remove(&before.name) {
-                edited.insert(Arc::clone(&before.name), running.inlet.next.load(Relaxed));
+                let limiter = Arc::clone(&running.inlet.limiter);
+                edited.insert(Arc::clone(&before.name), (running.inlet.next.load(Relaxed), limiter));
                 gone.push(running);
             }
         }
         let mut kept: Vec<Arc<Port>> = Vec::new();
         for (listener, opened) in opened {
-            let next_number = edited.get(&listener.name).copied().unwrap_or(0);
+            let (next_number, limiter) = edited.get(&listener.name).cloned().unwrap_or_default();
             let name = Arc::clone(&listener.name);
-            let inlet = Arc::new(Inlet::new(listener, next_number));
+            let inlet = Arc::new(Inlet::new(listener, next_number, limiter));
             for port in &opened {
                 port.listener.store(Some(Arc::clone(&inlet)));
                 ports.by_place.insert(port.place.clone(), Arc::downgrade(port));
@@ -269,12 +292,14 @@ impl Engine for DataPlane {
         let mut listeners: BTreeMap<_, u64> = BTreeMap::new();
         let mut clusters: BTreeMap<_, u64> = BTreeMap::new();
         let mut rules: BTreeMap<_, u64> = BTreeMap::new();
+        let mut circuits: BTreeMap<_, u64> = BTreeMap::new();
         for stats in &self.shared.stats {
             add_worker(&mut total, stats);
             let names = stats.by_name.lock();
             names.listeners.iter().for_each(|(key, n)| *listeners.entry(key.clone()).or_default() += n);
             names.clusters.iter().for_each(|(key, n)| *clusters.entry(key.clone()).or_default() += n);
             names.rules.iter().for_each(|(key, n)| *rules.entry(key.clone()).or_default() += n);
+            names.circuits.iter().for_each(|(key, n)| *circuits.entry(key.clone()).or_default() += n);
         }
         let all: u64 = self.shared.stats.iter().map(|stats| stats.opened.get()).sum();
         total.sessions_total = all;
@@ -289,24 +314,40 @@ impl Engine for DataPlane {
             .enumerate()
             .map(|(at, word)| (*word, self.shared.stats.iter().map(|stats| stats.drops[at].get()).sum()))
             .collect();
+        total.limits = LIMITS
+            .iter()
+            .enumerate()
+            .map(|(at, word)| (*word, self.shared.stats.iter().map(|stats| stats.limits[at].get()).sum()))
+            .collect();
         let by = |map: BTreeMap<(Arc<str>, &'static str), u64>| {
             map.into_iter().map(|((name, protocol), total)| ByObject { name, protocol, total }).collect()
         };
         total.listeners = by(listeners);
         total.clusters = by(clusters);
         total.rules = rules.into_iter().collect();
+        total.circuits = circuits.into_iter().map(|((cluster, limit), n)| (cluster, limit, n)).collect();
         self.add_clusters(&mut total);
         total
     }
 }
 
 impl DataPlane {
+    /// Puts together the clusters that changed, here and not on a worker, and points the workers to the result.
+    fn switch(&self, next: &Arc<Snapshot>) {
+        let before = self.shared.in_force.load();
+        let changes = next.clusters.changes(&before.snapshot.clusters);
+        let changes = changes.map(|(name, cluster)| (Arc::clone(name), cluster.cloned()));
+        let layouts = lay_out(&before.layouts, changes, &self.shared.registry, sys::monotonic_ms());
+        self.shared.in_force.store(Arc::new(InForce { snapshot: Arc::clone(next), layouts }));
+        self.shared.generation.store(next.generation, Release);
+    }
+
     fn add_clusters(&self, total: &mut Stats) {
-        let snapshot = self.shared.snapshot.load();
-        let now = sys::monotonic_ms();
-        for cluster in snapshot.clusters.iter() {
+        let in_force = self.shared.in_force.load();
+        for layout in in_force.layouts.iter() {
+            let cluster = &layout.cluster;
             if let ClusterSpec::Metric(metric) = &cluster.spec {
-                let meter = Arc::clone(&self.shared.registry.outlet(cluster.id).meter);
+                let meter = &layout.outlet.meter;
                 total.metered.push(Metered {
                     cluster: Arc::clone(&cluster.name),
                     session: None,
@@ -315,9 +356,17 @@ impl DataPlane {
                     bytes: meter.bytes.load(Relaxed),
                     packets: meter.packets.load(Relaxed),
                 });
+                let of_sessions = layout.outlet.meters.lock();
+                total.metered.extend(of_sessions.iter().map(|(session, meter)| Metered {
+                    cluster: Arc::clone(&cluster.name),
+                    session: Some(session.clone()),
+                    byte_counter: metric.byte_counter_name.clone(),
+                    packet_counter: metric.packet_counter_name.clone(),
+                    bytes: meter.bytes.load(Relaxed),
+                    packets: meter.packets.load(Relaxed),
+                }));
             }
-            for endpoint in &cluster.endpoints {
-                let open = !self.shared.registry.endpoint(endpoint.id).is_ejected_now(now) && endpoint.weight > 0;
+            for (endpoint, open) in cluster.endpoints.iter().zip(layout.open()) {
                 total.endpoints.push((Arc::clone(&cluster.name), Arc::clone(&endpoint.name), open));
             }
         }
@@ -336,21 +385,88 @@ fn add_worker(total: &mut Stats, stats: &WorkerStats) {
     total.worker_restarts += stats.restarts.get();
     stats.connect.add_to(&mut total.connect_seconds);
     stats.setup.add_to(&mut total.setup_seconds);
-    let wall = stats.wall_ms.get() as f64 * 1e6;
-    total.workers_busy.push(if wall > 0.0 { (stats.busy_ns.get() as f64 / wall).min(1.0) } else { 0.0 });
+    total.log_lines_dropped += stats.log_drops.get();
+    total.workers_busy.push(stats.busy.get() as f64 / 1000.0);
 }
 
 fn spawn(id: usize, shared: Arc<Shared>, pin: bool) -> io::Result<JoinHandle<()>> {
-    let mut worker_ready = Some(());
     std::thread::Builder::new().name(format!("proxy-{id}")).spawn(move || {
         if pin {
             sys::pin_to(id % sys::processors());
         }
-        if worker_ready.take().is_some() {
-            match Worker::new(id, shared).and_then(|mut worker| worker.run()) {
-                Ok(()) => {}
-                Err(error) => tracing::error!(worker = id, %error, "a worker has stopped"),
+        let mut before = None;
+        while let Some(mut worker) = start_worker(id, &shared, before.take()) {
+            if worker.run() == Ended::Stopped {
+                return;
             }
+            tracing::error!(worker = id, "a worker is started again after a fault in this program: please report it");
+            worker.end_all();
+            before = Some(worker);
         }
     })
+}
+
+/// Makes a worker, in the place of another if there was one; nothing if that fails again and again.
+fn start_worker(id: usize, shared: &Arc<Shared>, mut before: Option<Worker>) -> Option<Worker> {
+    for _ in 0..RESTARTS {
+        match Worker::new(id, Arc::clone(shared)) {
+            Ok(mut worker) => {
+                before.take().into_iter().for_each(|before| worker.take_over(before));
+                return Some(worker);
+            }
+            Err(error) => tracing::error!(worker = id, %error, "a worker cannot be started yet"),
+        }
+        std::thread::sleep(RESTART_PAUSE);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::json::Json;
+    use crate::rest::{Access, Api, Settings};
+    use serde_json::json;
+    use std::net::UdpSocket;
+
+    fn ask(client: &UdpSocket) -> bool {
+        client.send(b"x").is_ok() && client.recv(&mut [0; 10]).is_ok()
+    }
+
+    #[test]
+    fn a_broken_worker_is_started_again_and_the_sessions_of_the_others_live() {
+        let plane = DataPlane::start(Options { workers: 2, ..Options::default() }).unwrap();
+        let access = Access::new(None, false, true).unwrap();
+        let api = Api::new(Arc::clone(&plane) as _, access, Settings::default());
+        let echo = json!([{ "action": { "route": { "destination": { "spec": { "protocol": "Echo" } } } } }]);
+        let spec = json!({ "protocol": "UDP", "port": 0, "address": "127.0.0.1" });
+        api.load(&Json::from(&json!({ "listeners": [{ "name": "l", "spec": spec, "rules": echo }] }))).unwrap();
+        let clients: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        for client in &clients {
+            client.connect(plane.local_address("l").unwrap()).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            assert!(ask(client));
+        }
+        let names = || -> Vec<String> {
+            let page = plane.sessions(&SessionFilter::default(), &Page::default());
+            page.sessions.into_iter().map(|session| session.name).collect()
+        };
+        let of_worker = |worker: usize| -> Vec<String> {
+            let has = |name: &String| plane.shared.names.find(name).is_some_and(|place| place.worker == worker);
+            names().into_iter().filter(has).collect()
+        };
+        let (broken, other) = (of_worker(0), of_worker(1));
+        assert!(!broken.is_empty() && !other.is_empty(), "both workers have some of 16 clients");
+        plane.shared.rings[0].push(Command::Fault).ok().unwrap();
+        let until = Instant::now() + PATIENCE;
+        while plane.stats().worker_restarts == 0 {
+            assert!(Instant::now() < until, "the worker is not started again");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!((of_worker(1), of_worker(0)), (other, vec![]));
+        assert_eq!(plane.stats().sessions_active as usize, 16 - broken.len());
+        assert!(clients.iter().all(ask), "the ports of the worker are served again");
+        assert_eq!(names().len(), 16);
+        plane.stop();
+    }
 }

@@ -1,8 +1,8 @@
 //! What a session's state machine asks for, done with sockets.
 
 use super::commands::Ids;
+use super::connect::{prove, settle_retry};
 use super::link::{Codec, Link, Splice};
-use super::log::Line;
 use super::relay::cluster_name;
 use super::session::{Greeting, Session};
 use super::slab::Key;
@@ -10,9 +10,8 @@ use super::sys;
 use super::worker::{Finished, Timed, Worker};
 use crate::proto::Message;
 use crate::proto::json_socket::Rejected;
-use crate::proto::session::{Action, Finish};
+use crate::proto::session::{Action, Failure, Finish};
 use crate::proto::ws::code;
-use serde_json::json;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,18 +21,20 @@ const TRACKED: usize = 10_000;
 const REFUSAL_MS: u64 = 100;
 
 impl Worker {
-    /// Does what the state machine asks for, then puts the session back or takes it down.
-    pub(super) fn settle(&mut self, mut session: Box<Session>) {
+    /// Does what the state machine asks for, up to its end.
+    pub(super) fn settle(&mut self, session: &mut Session) -> Option<Finish> {
         while let Some(action) = session.life.poll_action() {
             match action {
-                Action::Connect(stage) => self.connect(&mut session, stage),
-                Action::Abandon(stage) => self.give_up_stage(&mut session, stage),
-                Action::Open => self.opened(&mut session),
-                Action::Finish(finish) => return self.finish(session, finish),
+                Action::Connect(stage) => self.connect(session, stage),
+                Action::Abandon(stage) => self.give_up_stage(session, stage),
+                Action::TimeOut(stage) => self.stage_failed(session, stage, Failure::timed_out()),
+                Action::Open => self.opened(session),
+                Action::Finish(finish) => return Some(finish),
             }
         }
-        self.arm(&mut session);
-        self.sessions.put(session.key, session);
+        self.stats.retries.add(u64::from(session.life.take_retries()));
+        self.arm(session);
+        None
     }
 
     /// Sets the timer to what the session waits for next.
@@ -42,7 +43,9 @@ impl Worker {
             let handshake = stage.handshake.as_ref().filter(|handshake| handshake.retransmit_ms > 0)?;
             matches!(stage.link, Link::Datagram(_)).then_some(handshake.sent_at + handshake.retransmit_ms)
         });
-        let due = session.life.poll_timeout().map(|(at, _)| at).into_iter().chain(retransmits).min().unwrap_or(0);
+        let resume = Some(session.resume_at).filter(|at| *at > 0);
+        let dues = session.life.poll_timeout().map(|(at, _)| at).into_iter().chain(resume).chain(retransmits);
+        let due = dues.min().unwrap_or(0);
         if due == session.timer {
             return;
         }
@@ -63,9 +66,10 @@ impl Worker {
                 self.send_handshake(session, stage);
             }
         }
-        let before = session.life.retries();
-        session.life.handle_timeout(&session.name, self.now);
-        self.stats.retries.add(u64::from(session.life.retries() - before));
+        session.life.handle_timeout(self.now);
+        if session.resume_at > 0 && session.resume_at <= now {
+            self.resume_source(session);
+        }
     }
 
     /// All stages stand.
@@ -92,6 +96,7 @@ impl Worker {
             return;
         }
         let reconnects = session.reconnects();
+        let limited = session.limiters().next().is_some();
         let (Link::Stream(source), Link::Stream(stage)) = (&mut session.source, &mut session.stages[0].link) else {
             return;
         };
@@ -100,7 +105,7 @@ impl Worker {
             return;
         }
         match (&mut source.codec, &mut stage.codec) {
-            (Codec::Bytes, Codec::Bytes) => session.splice = Splice::new(reconnects).ok().map(Box::new),
+            (Codec::Bytes, Codec::Bytes) if !limited => session.splice = Splice::new(reconnects).ok().map(Box::new),
             (Codec::Ws(a), Codec::Ws(b))
                 if a.subprotocol == b.subprotocol && a.reader.is_between() && b.reader.is_between() =>
             {
@@ -116,14 +121,14 @@ impl Worker {
         if session.life.is_over() {
             return;
         }
+        let blames = sys::is_peers_fault(error);
         if !is_ready(session, at) {
             let content = format!("{call} {}", sys::error_name(error));
-            let failure = crate::proto::session::Failure::connect(content);
-            return self.stage_failed(session, at - 1, &failure);
+            return self.stage_failed(session, at - 1, Failure::connect(content).blaming(blames));
         }
-        if let (Some(state), Some(cluster)) = (&session.stages[at - 1].state, &session.stages[at - 1].cluster) {
-            let may_eject = self.views.get(&cluster.id).is_some_and(|view| view.may_eject(self.now.ms));
-            state.failed(&cluster.options, may_eject, self.now.ms);
+        if blames {
+            self.blame(&session.stages[at - 1]);
+            session.stages[at - 1].unproven = false;
         }
         if matches!(session.source, Link::UdpPeer) {
             let key = self.hot[session.key.slot as usize].key;
@@ -135,10 +140,8 @@ impl Worker {
 
     /// A stage that stood stands no more: the session connects it again, or ends.
     pub(super) fn disconnect_stage(&mut self, session: &mut Session, stage: usize, why: &str) {
-        let before = session.life.retries();
         session.splice = None;
         session.life.handle_disconnect(stage, &cluster_name(session, stage + 1), why, self.now);
-        self.stats.retries.add(u64::from(session.life.retries() - before));
     }
 
     /// The client is gone.
@@ -174,13 +177,21 @@ impl Worker {
     }
 
     /// Takes a session down.
-    fn finish(&mut self, mut session: Box<Session>, finish: Finish) {
+    pub(super) fn finish(&mut self, mut session: Box<Session>, finish: Finish) {
         let key = session.key;
         self.flush_back();
-        self.say_goodbye(&mut session);
+        // After a fault nothing is known of what was said last.
+        if finish != Finish::Fault {
+            self.say_goodbye(&mut session);
+        }
         let next = Self::keep_connection(&mut session);
         for stage in 0..session.stages.len() {
+            let place = &mut session.stages[stage];
+            if place.unproven && finish == Finish::Normal && matches!(place.link, Link::Stream(_)) {
+                prove(place);
+            }
             self.give_up_stage(&mut session, stage);
+            settle_retry(&mut session.stages[stage]);
         }
         if let Some(held) = &session.held {
             self.held_bytes -= held.bytes();
@@ -188,7 +199,7 @@ impl Worker {
         self.count_out(&session, finish);
         let hot_traffic = self.traffic(key);
         session.life.handle_destroyed(self.now);
-        self.write_access_log(&session, finish, hot_traffic);
+        self.log_access(&session, finish, hot_traffic);
         self.track(&session);
         session.source = Link::None;
         self.sessions.vacate(key);
@@ -270,36 +281,6 @@ impl Worker {
         }
         let at = self.finished.partition_point(|other| other.until <= until);
         self.finished.insert(at, finished);
-    }
-
-    fn write_access_log(&self, session: &Session, finish: Finish, traffic: crate::config::engine::Traffic) {
-        let Some(path) = &self.snapshot.admin.access_log_path else { return };
-        let wanted = session.inlet.listener.options.monitoring.as_ref().and_then(|monitoring| monitoring.access_log);
-        if wanted == Some(false) {
-            return;
-        }
-        let clusters: Vec<&str> = session.stages.iter().map(|stage| &*stage.cluster_name).collect();
-        let line = json!({
-            "time": self.now.unix, "session": &*session.name, "listener": &*session.inlet.listener.name,
-            "clusters": clusters, "reason": finish.word(), "duration_ms": self.now.ms - session.created.ms,
-            "packets_in": traffic.packets_in, "bytes_in": traffic.bytes_in,
-            "packets_out": traffic.packets_out, "bytes_out": traffic.bytes_out,
-        });
-        self.shared.sink.write(Line { file: Some(path.clone()), bytes: format!("{line}\n").into_bytes() });
-    }
-
-    /// After a fault: whatever is left of a session is let go.
-    pub(super) fn drop_broken(&mut self, key: Key) {
-        if let Some(hot) = self.hot.get(key.slot as usize)
-            && hot.generation == key.generation
-        {
-            self.remove_flow(key.slot);
-            self.hot[key.slot as usize].generation = u32::MAX;
-            self.hot[key.slot as usize].upstream = -1;
-            self.by_sequence.retain(|_, other| *other != key);
-            self.shared.active.fetch_sub(1, Relaxed);
-            self.sessions.vacate(key);
-        }
     }
 }
 

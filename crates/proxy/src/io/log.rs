@@ -1,13 +1,16 @@
 //! A thread that writes what Logger clusters and the access log say, so that no worker waits for a disk.
 
+use super::sys;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Lines that wait; more are dropped.
 const WAITING: usize = 4096;
+/// Files that are kept open.
+const OPEN: usize = 64;
 
 /// Where lines are handed in.
 #[derive(Clone)]
@@ -15,8 +18,15 @@ pub(super) struct Sink(SyncSender<Line>);
 
 pub(super) struct Line {
     /// `None` is standard output.
-    pub file: Option<PathBuf>,
+    pub file: Option<LogFile>,
     pub bytes: Vec<u8>,
+}
+
+/// A file inside a directory; no link leads out of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LogFile {
+    pub directory: PathBuf,
+    pub file: PathBuf,
 }
 
 impl Sink {
@@ -34,12 +44,15 @@ impl Sink {
 }
 
 fn write_lines(lines: &Receiver<Line>) {
-    let mut files: BTreeMap<PathBuf, Option<File>> = BTreeMap::new();
+    let mut files: BTreeMap<LogFile, Option<File>> = BTreeMap::new();
     for Line { file, bytes } in lines {
         let done = match file {
             None => io::stdout().lock().write_all(&bytes).and_then(|()| io::stdout().lock().flush()),
-            Some(path) => {
-                let open = files.entry(path.clone()).or_insert_with(|| open(&path));
+            Some(place) => {
+                if files.len() >= OPEN && !files.contains_key(&place) {
+                    files.clear();
+                }
+                let open = files.entry(place).or_insert_with_key(open);
                 open.as_mut().map_or(Ok(()), |file| file.write_all(&bytes))
             }
         };
@@ -49,9 +62,8 @@ fn write_lines(lines: &Receiver<Line>) {
     }
 }
 
-/// Opens a file for appending; links are not followed.
-fn open(path: &Path) -> Option<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = OpenOptions::new().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(path);
-    file.inspect_err(|error| tracing::warn!(path = %path.display(), %error, "a log file cannot be opened")).ok()
+fn open(place: &LogFile) -> Option<File> {
+    let opened = sys::append_inside(&place.directory, &place.file);
+    let tell = |error: &io::Error| tracing::warn!(file = ?place, %error, "a log file cannot be opened");
+    opened.inspect_err(tell).ok()
 }

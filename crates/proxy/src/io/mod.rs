@@ -19,15 +19,18 @@
     reason = "the kernel's integer types; slots, batches and lengths are far below their bounds"
 )]
 
+mod access_log;
 mod cluster;
 mod commands;
 mod connect;
 pub mod engine;
 mod exchange;
 pub mod flow;
+mod health;
 mod life;
 mod link;
 mod log;
+mod loops;
 mod nascent;
 mod port;
 mod rate;
@@ -39,6 +42,7 @@ mod setup;
 mod shared;
 pub mod slab;
 mod stats;
+mod stdio;
 mod stream;
 mod sync;
 pub mod sys;
@@ -47,3 +51,4 @@ pub mod wheel;
 mod worker;
 
 pub use engine::{DataPlane, Options};
+pub use resolve::Lookup;

@@ -5,12 +5,12 @@ use super::port::{Inlet, Place, Port, UnixType};
 use super::session::Session;
 use super::setup::Arrival;
 use super::slab::Key;
-use super::stats::Drop;
+use super::stats::{Drop, LIMITS, Limit};
 use super::sys::{self, READ, SockAddr, WRITE};
 use super::worker::{Timed, Token, Worker};
 use crate::config::types::ListenerSpec;
 use crate::proto::Message;
-use crate::proto::http1::{Body, Head, HeadLimits, parse_head};
+use crate::proto::http1::{Body, Head, HeadError, HeadLimits, parse_head};
 use crate::proto::ws::{Role, handshake};
 use serde_json::{Map, Value, json};
 use std::net::SocketAddr;
@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Connections taken per event, so that others get their turn.
 const ACCEPTS: usize = 64;
+
+const BAD_REQUEST: &str = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 pub(super) struct Nascent {
     pub stream: Stream,
@@ -62,8 +64,9 @@ impl Worker {
             }
             ListenerSpec::Udp(_) | ListenerSpec::Uds(_) | ListenerSpec::JsonSocket(_) => return,
         };
+        let dscp = dscp_of(&inlet, socket.as_raw_fd(), local);
         let source = Link::Stream(Box::new(Stream::new(socket, codec)));
-        self.open_connection(Arrival { inlet, port: None, local, peer, source, metadata: None });
+        self.open_connection(Arrival { inlet, port: None, local, peer, source, metadata: None, dscp });
     }
 
     /// Makes the session of a connection and watches it.
@@ -103,7 +106,8 @@ impl Worker {
                 Link::Stream(Box::new(Stream::new(socket, self.codec(uds.framing))))
             };
             let metadata = Some(json!({ "UNIX": unix }));
-            self.open_connection(Arrival { inlet, port: None, local: port.local, peer: None, source, metadata });
+            let local = port.local;
+            self.open_connection(Arrival { inlet, port: None, local, peer: None, source, metadata, dscp: None });
         }
     }
 
@@ -116,7 +120,11 @@ impl Worker {
                 let place = (port.id, peer.bytes().to_vec());
                 let known = self.unix_peers.get(&place).copied();
                 if let Some(key) = known.or_else(|| self.open_unix_peer(port, peer)) {
-                    self.visit(key, |worker, session| worker.handle_source(session, Message::binary(&scratch[..*len])));
+                    self.visit(key, |worker, session| {
+                        if !worker.let_pass(session, &[*len]).is_empty() {
+                            worker.handle_source(session, Message::binary(&scratch[..*len]));
+                        }
+                    });
                 }
             }
             self.scratch = scratch;
@@ -131,7 +139,8 @@ impl Worker {
         let ListenerSpec::Uds(uds) = inlet.listener.spec.transport() else { return None };
         let metadata = Some(json!({ "UNIX": { "filename": uds.filename.display().to_string() } }));
         let source = Link::UnixPeer(Box::new(peer.clone()));
-        let arrival = Arrival { inlet, port: Some(Arc::clone(port)), local: port.local, peer: None, source, metadata };
+        let (own, local) = (Some(Arc::clone(port)), port.local);
+        let arrival = Arrival { inlet, port: own, local, peer: None, source, metadata, dscp: None };
         let session = self.admit(arrival)?;
         let key = session.key;
         self.unix_peers.insert((port.id, peer.bytes().to_vec()), key);
@@ -235,8 +244,17 @@ impl Worker {
                 let is_ws = matches!(nascent.inlet.listener.spec.transport(), ListenerSpec::WebSocket(_));
                 if is_ws { self.accept_ws(key, &head, rest) } else { self.accept_http(key, head, rest) }
             }
-            Err(_) => self.turn_away(key, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+            Err(HeadError::Malformed(_)) => self.turn_away(key, BAD_REQUEST),
+            Err(HeadError::TooLong(_)) => self.turn_away_large(key, Limit::HttpHead),
+            Err(HeadError::TooMany(_)) => self.turn_away_large(key, Limit::HttpHeaders),
         }
+    }
+
+    fn turn_away_large(&mut self, key: Key, limit: Limit) {
+        self.stats.reach_limit(limit);
+        let body = format!("The request's head is too large (admin.limits.{})\n", LIMITS[limit as usize]);
+        let head = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nConnection: close";
+        self.turn_away(key, &format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
     }
 
     /// Answers and closes, as soon as the answer is out.
@@ -269,8 +287,10 @@ impl Worker {
         stream.write(accepted.response.as_bytes(), &[]);
         stream.codec = Codec::Ws(Box::new(state));
         let metadata = Some(http_metadata(head, local, peer));
-        if let Some(key) =
-            self.promote(Arrival { inlet, port: None, local, peer, source: Link::Stream(Box::new(stream)), metadata })
+        let dscp = dscp_of(&inlet, stream.raw(), local);
+        let source = Link::Stream(Box::new(stream));
+        let arrival = Arrival { inlet, port: None, local, peer, source, metadata, dscp };
+        if let Some(key) = self.promote(arrival)
             && !rest.is_empty()
         {
             self.visit(key, |worker, session| worker.handle_bytes(session, 0, &mut rest));
@@ -279,7 +299,7 @@ impl Worker {
 
     fn accept_http(&mut self, key: Key, head: Head, mut rest: Vec<u8>) {
         let Ok(body) = Body::of_request(&head) else {
-            return self.turn_away(key, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            return self.turn_away(key, BAD_REQUEST);
         };
         let Some(Nascent { mut stream, inlet, local, peer, .. }) = self.nascent.remove(key) else { return };
         if head.lists("expect", "100-continue") && !body.is_done() {
@@ -297,7 +317,9 @@ impl Worker {
             head,
         };
         stream.codec = Codec::Http(Box::new(state));
-        let arrival = Arrival { inlet, port: None, local, peer, source: Link::Stream(Box::new(stream)), metadata };
+        let dscp = dscp_of(&inlet, stream.raw(), local);
+        let source = Link::Stream(Box::new(stream));
+        let arrival = Arrival { inlet, port: None, local, peer, source, metadata, dscp };
         if let Some(key) = self.promote(arrival) {
             self.visit(key, |worker, session| worker.handle_body(session, &mut rest));
         }
@@ -317,6 +339,12 @@ impl Worker {
         self.begin(session);
         Some(key)
     }
+}
+
+/// The code point of a connection, where the listener reads it.
+fn dscp_of(inlet: &Inlet, fd: RawFd, local: SocketAddr) -> Option<u8> {
+    inlet.listener.options.qos.as_ref()?;
+    sys::connection_dscp(fd, local.is_ipv4())
 }
 
 fn http_metadata(head: &Head, local: SocketAddr, peer: Option<SocketAddr>) -> Value {

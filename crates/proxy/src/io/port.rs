@@ -4,6 +4,8 @@
 //! their last session ends, and a listener that comes back to the same address takes them over: two sockets on one
 //! port would tear flows apart.
 
+use super::loops::{End, Family};
+use super::rate::Limiter;
 use super::sys::{self, Buffers, UnixKind};
 use crate::config::engine::BindError;
 use crate::config::types::{Listener, ListenerSpec, UdpMode, UdsType};
@@ -21,6 +23,17 @@ pub(super) enum Place {
     Udp(SocketAddr),
     Tcp(SocketAddr),
     Unix(PathBuf, UnixType),
+}
+
+impl Place {
+    /// The address, where it is one of the internet.
+    pub(super) const fn end(&self) -> Option<End> {
+        match self {
+            Self::Udp(at) => Some((Family::Udp, *at)),
+            Self::Tcp(at) => Some((Family::Tcp, *at)),
+            Self::Unix(..) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,12 +84,14 @@ pub(super) struct Inlet {
     pub active: AtomicUsize,
     /// Live sessions by source, where there is a cap on them.
     pub sources: parking_lot::Mutex<std::collections::BTreeMap<IpAddr, usize>>,
-    /// The number of the singleton's session, counted from one.
     pub idle_ms: u64,
+    /// Shared with the listener's earlier and later forms, so that sessions follow a change of rates.
+    pub limiter: Arc<Limiter>,
 }
 
 impl Inlet {
-    pub(super) fn new(listener: Arc<Listener>, next: u64) -> Self {
+    pub(super) fn new(listener: Arc<Listener>, next: u64, limiter: Arc<Limiter>) -> Self {
+        limiter.set(listener.options.qos.as_ref(), sys::monotonic_ms());
         let default = if is_connectionless(&listener.spec) { 300.0 } else { 0.0 };
         let idle_ms = (listener.options.idle_timeout.unwrap_or(default) * 1000.0) as u64;
         Self {
@@ -85,6 +100,7 @@ impl Inlet {
             active: AtomicUsize::new(0),
             sources: parking_lot::Mutex::default(),
             idle_ms,
+            limiter,
         }
     }
 
@@ -211,7 +227,7 @@ fn open_socket(place: &Place, first: Option<SocketAddr>, listener: &Listener, bu
     }
 }
 
-fn bind_error(listener: &Listener, place: &Place, error: &io::Error) -> BindError {
+pub(super) fn bind_error(listener: &Listener, place: &Place, error: &io::Error) -> BindError {
     let at = match place {
         Place::Udp(at) | Place::Tcp(at) => format!("{}:{}", at.ip(), at.port()),
         Place::Unix(path, _) => path.display().to_string(),

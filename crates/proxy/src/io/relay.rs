@@ -1,21 +1,25 @@
 //! Messages on their way through a session: source, stages in order, back to the source.
 
 use super::link::{Codec, HIGH_WATER, Link, Written};
-use super::log::Line;
+use super::log::{Line, LogFile};
+use super::loops::MOST_HOPS;
 use super::session::{Greeting, Held, Session};
 use super::slab::Key;
-use super::stats::Drop;
+use super::stats::{Drop, Limit};
 use super::sync::Member;
 use super::sys;
 use super::worker::Worker;
-use crate::config::types::{ClusterSpec, LoggerCluster};
+use crate::config::types::{ClusterSpec, DropPolicy, LoggerCluster};
+use crate::proto::session::Failure;
 use crate::proto::{Message, json_socket};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The largest UDP payload over IPv4: longer pieces of a stream are cut.
@@ -27,9 +31,6 @@ const SAID_PER_LOOP: usize = 1024;
 impl Worker {
     /// A message from the client.
     pub(super) fn handle_source(&mut self, session: &mut Session, message: Message<'_>) {
-        if session.inlet.listener.options.qos.is_some() && !self.is_within_rate(session, message.data.len()) {
-            return self.count_drop(Drop::Rate, 1);
-        }
         let hot = &mut self.hot[session.key.slot as usize];
         hot.seen = self.now.ms;
         hot.packets_in += 1;
@@ -49,17 +50,26 @@ impl Worker {
         }
     }
 
-    /// Whether the listener's rates allow a datagram; streams are slowed down by their peers.
-    fn is_within_rate(&mut self, session: &Session, bytes: usize) -> bool {
-        let now = self.now.ms;
-        let open = session.port.as_ref().and_then(|port| self.ports.get_mut(&port.id));
-        let buckets = open.and_then(|open| open.buckets.as_mut());
-        buckets.is_none_or(|buckets| buckets.take(session.peer.map(|peer| peer.ip()), bytes, now))
+    /// Which of some datagrams the rates let pass; the others are counted.
+    pub(super) fn let_pass(&self, session: &Session, sizes: &[usize]) -> Range<usize> {
+        let source = session.peer.map(|peer| peer.ip());
+        let mut passing = 0..sizes.len();
+        for limiter in session.limiters() {
+            match limiter.grant(source, &sizes[passing.clone()], self.now.ms) {
+                (granted, DropPolicy::Newest) => passing.end = passing.start + granted,
+                (granted, DropPolicy::Oldest) => passing.start = passing.end - granted,
+            }
+        }
+        self.count_drop(Drop::Rate, (sizes.len() - passing.len()) as u64);
+        passing
     }
 
     /// A message out of a stage.
     pub(super) fn handle_stage(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
         self.hot[session.key.slot as usize].seen = self.now.ms;
+        if session.stages[at - 1].unproven {
+            super::connect::prove(&mut session.stages[at - 1]);
+        }
         if session.stages[at - 1].handshake.is_some() {
             return self.handle_answer(session, at - 1, message);
         }
@@ -104,16 +114,19 @@ impl Worker {
             self.held_bytes += message.data.len();
         } else {
             self.count_drop(Drop::SetupQueue, 1);
+            if !fits {
+                self.stats.reach_limit(Limit::SetupQueue);
+            }
         }
     }
 
     /// Passes on what waited for the session to stand.
     pub(super) fn release_held(&mut self, session: &mut Session) {
-        let Some(mut held) = session.held.take() else { return };
-        while let Some((from, text, data)) = held.pop() {
+        while let Some((from, text, data)) = session.held.as_mut().and_then(|held| held.pop()) {
             self.held_bytes -= data.len();
             self.forward(session, from, Message { data: &data, text });
         }
+        session.held = None;
     }
 
     pub(super) fn send_to_source(&mut self, session: &mut Session, message: Message<'_>) {
@@ -158,11 +171,6 @@ impl Worker {
         match &session.stages[at - 1].link {
             Link::Datagram(fd) => {
                 let fd = fd.as_raw_fd();
-                let limited = session.stages[at - 1].cluster.as_ref().filter(|cluster| cluster.options.qos.is_some());
-                let buckets = limited.and_then(|cluster| self.views.get_mut(&cluster.id)?.buckets.as_mut());
-                if buckets.is_some_and(|buckets| !buckets.take(None, message.data.len(), self.now.ms)) {
-                    return self.count_drop(Drop::Rate, 1);
-                }
                 for piece in pieces(message.data) {
                     match sys::send(fd, piece) {
                         Ok(_) => {}
@@ -208,13 +216,12 @@ impl Worker {
                 Passed::Same
             }
             ClusterSpec::Stdio => {
-                self.shared.sink.write(Line { file: None, bytes: data.to_vec() });
+                self.log(Line { file: None, bytes: data.to_vec() });
                 Passed::Nothing
             }
             ClusterSpec::Metric(_) => {
-                if let Some(outlet) = &stage.outlet {
-                    outlet.meter.count(data.len());
-                }
+                let meters = stage.outlet.iter().map(|outlet| &outlet.meter).chain(stage.meter.as_deref());
+                meters.for_each(|meter| meter.count(data.len()));
                 Passed::Same
             }
             ClusterSpec::JsonEncap => Passed::Changed(encapsulate(session, data)),
@@ -234,16 +241,21 @@ impl Worker {
     fn write_log(&self, logger: &LoggerCluster, data: &[u8]) {
         let file = (logger.log_file != "-").then(|| {
             let directory = self.snapshot.admin.log_dir.as_ref()?;
-            let name = std::path::Path::new(&logger.log_file).file_name()?;
-            Some(directory.join(name))
+            let file = Path::new(&logger.log_file).strip_prefix(directory).ok()?;
+            Some(LogFile { directory: directory.clone(), file: file.to_owned() })
         });
         if let Some(None) = file {
             return;
         }
         let prefix = if logger.log_prefix.is_empty() { String::new() } else { format!("{}: ", logger.log_prefix) };
         let bytes = [prefix.as_bytes(), data].concat();
-        if !self.shared.sink.write(Line { file: file.flatten(), bytes }) {
-            self.count_drop(Drop::Send, 1);
+        self.log(Line { file: file.flatten(), bytes });
+    }
+
+    /// Hands a line to the thread that writes; one too many is dropped and counted.
+    pub(super) fn log(&self, line: Line) {
+        if !self.shared.sink.write(line) {
+            self.stats.log_drops.add(1);
         }
     }
 
@@ -294,12 +306,23 @@ impl Worker {
         };
         let mut header = std::mem::take(read);
         let rest = header.split_off(end);
-        let parsed =
-            if header.len() > limit { json_socket::parse_request(b"") } else { json_socket::parse_request(&header) };
+        let parsed = if header.len() > limit {
+            self.stats.reach_limit(Limit::JsonSocketHeader);
+            let why = format!("Bad Request: The header is larger than {limit} bytes (admin.limits.jsonsocket_header)");
+            Err(json_socket::Rejected { status: 400, message: why })
+        } else {
+            json_socket::parse_request(&header)
+        };
         match parsed {
             Ok(request) => {
+                session.hops = session.hops.max(json_socket::hops(&request));
                 Self::import_header(session, request);
                 session.greeting = Greeting::Read(header.into());
+                if session.hops > MOST_HOPS {
+                    self.count_drop(Drop::Loop, 1);
+                    let content = format!("More than {MOST_HOPS} proxies on the way: this is a loop");
+                    return session.life.handle_refusal(&Failure::unavailable(content), self.now);
+                }
                 if !rest.is_empty() {
                     self.hold(session, 0, Message::binary(&rest));
                 }
@@ -308,8 +331,8 @@ impl Worker {
             Err(rejected) => {
                 session.greeting = Greeting::None;
                 self.send_raw_to_source(session, Message::binary(&rejected.to_bytes()));
-                let failure =
-                    crate::proto::session::Failure { message: "Bad Request", content: rejected.message, retry: false };
+                let refused = Failure::unavailable(rejected.message);
+                let failure = Failure { message: "Bad Request", ..refused };
                 session.life.handle_refusal(&failure, self.now);
             }
         }
@@ -368,8 +391,8 @@ impl Worker {
                 }
             }
             Err(rejected) => {
-                let failure = crate::proto::session::Failure::connect(rejected.to_string());
-                self.stage_failed(session, stage, &failure);
+                let failure = Failure::connect(rejected.to_string());
+                self.stage_failed(session, stage, failure);
             }
         }
     }

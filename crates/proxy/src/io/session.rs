@@ -3,8 +3,11 @@
 use super::cluster::{EndpointState, Outlet};
 use super::flow::FlowKey;
 use super::link::{Link, Splice};
+use super::loops::End;
 use super::port::{Inlet, Port};
+use super::rate::Limiter;
 use super::slab::Key;
+use super::stats::Meter;
 use super::sys::SockAddr;
 use crate::config::types::{Cluster, Endpoint, Name, ObjectId, Route};
 use crate::proto::session::Session as Life;
@@ -33,6 +36,8 @@ pub(super) struct Hot {
     pub bytes_out: u64,
     /// The route refuses segmented messages.
     pub singly: bool,
+    /// Nothing has come back from the endpoint yet.
+    pub unproven: bool,
 }
 
 /// A session's cold part.
@@ -62,6 +67,10 @@ pub(super) struct Session {
     /// When the worker looks at it next; 0 for never.
     pub timer: u64,
     pub idle_ms: u64,
+    /// When the client's stream is read again; 0 if it is not held back by a rate.
+    pub resume_at: u64,
+    /// Proxies behind the client, this one included each time it was passed.
+    pub hops: u8,
 }
 
 /// How far a JSONSocket client's header has come.
@@ -97,6 +106,16 @@ pub(super) struct Stage {
     pub began: u64,
     /// Counted among the cluster's attempts.
     pub pending: bool,
+    /// Counted among the cluster's retries.
+    pub retrying: Option<Arc<Outlet>>,
+    /// It stands and nothing has come back yet.
+    pub unproven: bool,
+    /// What this session passes through a Metric cluster, where sessions are counted.
+    pub meter: Option<Arc<Meter>>,
+    /// It leads to a listener of this proxy, from this end.
+    pub looped: Option<Box<End>>,
+    /// Addresses of its name that were tried.
+    pub tries: u16,
 }
 
 /// A JSONSocket handshake as a client.
@@ -161,6 +180,12 @@ impl Session {
         metadata
     }
 
+    /// The rates that hold for what the client sends: its listener's and those of the clusters on its way.
+    pub(super) fn limiters(&self) -> impl Iterator<Item = &Limiter> {
+        let clusters = self.stages.iter().filter_map(|stage| stage.outlet.as_ref()).map(|outlet| &outlet.limiter);
+        std::iter::once(&*self.inlet.limiter).chain(clusters).filter(|limiter| limiter.limits())
+    }
+
     /// Whether a stage that is lost is connected again.
     pub(super) fn reconnects(&self) -> bool {
         use crate::config::types::RetryOn::{Always, Disconnect};
@@ -206,6 +231,11 @@ impl Stage {
             handshake: None,
             began: 0,
             pending: false,
+            retrying: None,
+            unproven: false,
+            meter: None,
+            looped: None,
+            tries: 0,
         }
     }
 }

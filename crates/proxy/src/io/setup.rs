@@ -2,11 +2,12 @@
 
 use super::flow::FlowKey;
 use super::link::Link;
+use super::loops::{Family, MOST_HOPS};
 use super::port::{Inlet, Port};
 use super::session::{Decision, Greeting, Hot, Session, Stage};
 use super::shared::Whereabouts;
 use super::slab::Key;
-use super::stats::Drop;
+use super::stats::{Drop, Limit};
 use super::sys::SockAddr;
 use super::worker::{Timed, Worker};
 use crate::config::snapshot::Snapshot;
@@ -117,11 +118,13 @@ pub(super) struct Arrival {
     pub peer: Option<SocketAddr>,
     pub source: Link,
     pub metadata: Option<Value>,
+    /// The code point of its first packet, where that is read.
+    pub dscp: Option<u8>,
 }
 
 impl Worker {
     /// Makes the session of a UDP client that is not known; nothing if it is not to be served.
-    pub(super) fn open_udp(&mut self, key: FlowKey, from: &SockAddr) -> Option<u32> {
+    pub(super) fn open_udp(&mut self, key: FlowKey, from: &SockAddr, dscp: Option<u8>) -> Option<u32> {
         let port = Arc::clone(&self.ports.get(&key.listener)?.port);
         let inlet = port.listener.load_full()?;
         let peer = from.to_std();
@@ -137,9 +140,12 @@ impl Worker {
                 return None;
             }
         }
-        let local = port.local;
-        let arrival =
-            Arrival { inlet, port: Some(port), local, peer: Some(peer), source: Link::UdpPeer, metadata: None };
+        if self.listens_on(Family::Udp, peer) {
+            self.count_drop(Drop::Loop, 1);
+            return None;
+        }
+        let (local, source) = (port.local, Link::UdpPeer);
+        let arrival = Arrival { inlet, port: Some(port), local, peer: Some(peer), source, metadata: None, dscp };
         let session = self.admit(arrival)?;
         let slot = session.key.slot;
         self.add_flow(&key, slot, from);
@@ -154,7 +160,13 @@ impl Worker {
             self.count_drop(Drop::Cap, 1);
             return None;
         }
-        let Arrival { inlet, port, local, peer, source, metadata } = arrival;
+        let family = if matches!(arrival.source, Link::UdpPeer) { Family::Udp } else { Family::Tcp };
+        let hops = arrival.peer.map_or(0, |peer| self.shared.loops.behind((family, peer)));
+        if hops > MOST_HOPS {
+            self.count_drop(Drop::Loop, 1);
+            return None;
+        }
+        let Arrival { inlet, port, local, peer, source, metadata, dscp } = arrival;
         let is_json = matches!(inlet.listener.spec, ListenerSpec::JsonSocket(_));
         let wanted = session_name(&inlet, peer, local);
         let session = Session {
@@ -177,12 +189,19 @@ impl Worker {
             created: self.now,
             timer: 0,
             idle_ms: inlet.idle_ms,
+            resume_at: 0,
+            hops,
             inlet,
         };
         let key = self.sessions.insert(Box::new(session));
         let mut session = self.sessions.take(key)?;
         session.key = key;
         session.name = self.shared.names.claim(wanted, Whereabouts { worker: self.id, key }).into_boxed_str();
+        if let Some(dscp) = dscp {
+            let mut metadata = session.metadata();
+            metadata["IP"]["dscp"] = dscp.into();
+            session.metadata = Some(Box::new(metadata));
+        }
         if let Some(Value::Object(map)) = session.metadata.as_deref_mut() {
             map.insert("name".to_owned(), Value::String(session.name.to_string()));
         }
@@ -197,7 +216,7 @@ impl Worker {
     }
 
     /// Takes an admitted session to its route, or waits for its header.
-    pub(super) fn begin(&mut self, mut session: Box<Session>) {
+    pub(super) fn begin(&mut self, session: Box<Session>) {
         let seconds = if matches!(session.greeting, Greeting::Waiting(_)) {
             session.inlet.listener.options.setup_timeout as u64 + 1
         } else {
@@ -206,10 +225,11 @@ impl Worker {
         if seconds > 0 {
             self.idle.add(self.now.ms / 1000 + seconds, Timed::Idle(session.key));
         }
-        if matches!(session.greeting, Greeting::None) {
-            self.route(&mut session);
-        }
-        self.settle(session);
+        self.work(session, |worker, session| {
+            if matches!(session.greeting, Greeting::None) {
+                worker.route(session);
+            }
+        });
     }
 
     /// Looks up the rule and route of a session and starts its stages.
@@ -260,7 +280,10 @@ impl Worker {
         if session.metadata.as_ref().is_some_and(|metadata| {
             metadata.is_object() && metadata.to_string().len() > self.snapshot.admin.limits.metadata
         }) {
-            session.life.handle_refusal(&Failure::unavailable("The metadata is too large"), self.now);
+            self.stats.reach_limit(Limit::Metadata);
+            let most = self.snapshot.admin.limits.metadata;
+            let content = format!("The metadata is larger than {most} bytes (admin.limits.metadata)");
+            session.life.handle_refusal(&Failure::unavailable(content), self.now);
         }
     }
 
@@ -275,6 +298,7 @@ impl Worker {
         let options = &inlet.listener.options;
         let most = self.snapshot.admin.limits.sessions.min(self.shared.most_sessions);
         if self.shared.active.load(Relaxed) >= most {
+            self.stats.reach_limit(Limit::Sessions);
             return false;
         }
         let of_source = options.max_sessions_per_source.zip(arrival.peer).is_some_and(|(most, peer)| {

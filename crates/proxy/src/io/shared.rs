@@ -1,13 +1,15 @@
 //! What workers share: the configuration, the names of sessions, and the ways to each other.
 
-use super::cluster::Registry;
+use super::cluster::{Layout, Registry};
 use super::commands::Command;
 use super::log::Sink;
+use super::loops::Loops;
 use super::resolve::Resolver;
 use super::ring::Ring;
 use super::slab::Key;
 use super::stats::WorkerStats;
-use crate::config::snapshot::Snapshot;
+use super::stdio::Stdio;
+use crate::config::snapshot::{Names, Snapshot};
 use crate::rest::exchange::Desk;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -16,9 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_64;
 
+/// The configuration in force, with its clusters put together.
+#[derive(Default)]
+pub(super) struct InForce {
+    pub snapshot: Arc<Snapshot>,
+    pub layouts: Names<Layout>,
+}
+
 pub(super) struct Shared {
-    pub snapshot: ArcSwap<Snapshot>,
-    /// Of the snapshot: cheap to look at once per loop.
+    pub in_force: ArcSwap<InForce>,
+    /// Of what is in force: cheap to look at once per loop.
     pub generation: AtomicU64,
     pub registry: Registry,
     pub names: SessionNames,
@@ -31,6 +40,8 @@ pub(super) struct Shared {
     pub desk: Option<Arc<dyn Desk>>,
     pub sink: Sink,
     pub resolver: Resolver,
+    pub loops: Loops,
+    pub stdio: Arc<Stdio>,
     /// Keys the flow tables.
     pub seed: u64,
 }

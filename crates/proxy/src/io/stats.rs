@@ -1,6 +1,7 @@
 //! Counters. Each worker writes its own; readers add them up.
 
 use crate::config::engine::{Histogram, Traffic};
+use crate::config::snapshot::Snapshot;
 use crate::config::types::Name;
 use crate::proto::session::Finish;
 use parking_lot::Mutex;
@@ -35,9 +36,26 @@ pub(super) enum Drop {
     Rate,
     Cap,
     NoRoute,
+    /// It would have led back to where it came from.
+    Loop,
 }
 
-pub(super) const DROPS: [&str; 6] = ["kernel_queue", "setup_queue", "send", "rate", "cap", "no_route"];
+pub(super) const DROPS: [&str; 7] = ["kernel_queue", "setup_queue", "send", "rate", "cap", "no_route", "loop"];
+
+/// Limits of `admin.limits` that sessions meet; the order is that of [`LIMITS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    Metadata,
+    JsonSocketHeader,
+    HttpHead,
+    HttpHeaders,
+    WsMessage,
+    Sessions,
+    SetupQueue,
+}
+
+pub(super) const LIMITS: [&str; 7] =
+    ["metadata", "jsonsocket_header", "http_head", "http_headers", "ws_message", "sessions", "setup_queue"];
 
 /// Upper bounds of time histograms, in milliseconds.
 const BOUNDS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 500, 2000, 10_000];
@@ -75,7 +93,10 @@ pub(super) struct WorkerStats {
     pub bytes_in: Counter,
     pub packets_out: Counter,
     pub bytes_out: Counter,
-    pub drops: [Counter; 6],
+    pub drops: [Counter; DROPS.len()],
+    pub limits: [Counter; LIMITS.len()],
+    /// Lines for log files that came faster than they were written.
+    pub log_drops: Counter,
     pub retries: Counter,
     pub segments_in: Counter,
     pub segments_out: Counter,
@@ -84,9 +105,8 @@ pub(super) struct WorkerStats {
     pub active: Counter,
     pub connect: Times,
     pub setup: Times,
-    /// Processor time used, and wall time, since the start.
-    pub busy_ns: Counter,
-    pub wall_ms: Counter,
+    /// Thousandths of the last second that the worker was busy.
+    pub busy: Counter,
     pub restarts: Counter,
     /// By name: sessions of listeners (with protocol), stages of clusters, matches of rules. Set-up only.
     pub by_name: Mutex<ByName>,
@@ -97,11 +117,27 @@ pub(super) struct ByName {
     pub listeners: BTreeMap<(Name, &'static str), u64>,
     pub clusters: BTreeMap<(Name, &'static str), u64>,
     pub rules: BTreeMap<Name, u64>,
+    /// Refusals by cluster and the limit that was reached.
+    pub circuits: BTreeMap<(Name, &'static str), u64>,
 }
 
 impl WorkerStats {
     pub(super) fn drop_packets(&self, why: Drop, n: u64) {
         self.drops[why as usize].add(n);
+    }
+
+    pub(super) fn reach_limit(&self, limit: Limit) {
+        self.limits[limit as usize].add(1);
+    }
+
+    /// Forgets objects that are gone, so that counts do not grow with every name there ever was.
+    pub(super) fn forget_gone(&self, snapshot: &Snapshot) {
+        let mut by_name = self.by_name.lock();
+        let ByName { listeners, clusters, rules, circuits } = &mut *by_name;
+        listeners.retain(|(name, _), _| snapshot.listeners.get(name).is_some());
+        clusters.retain(|(name, _), _| snapshot.clusters.get(name).is_some());
+        circuits.retain(|(name, _), _| snapshot.clusters.get(name).is_some());
+        rules.retain(|name, _| snapshot.rules.get(name).is_some());
     }
 
     pub(super) fn traffic(&self) -> Traffic {

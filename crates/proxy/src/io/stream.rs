@@ -3,6 +3,7 @@
 use super::link::{Codec, HIGH_WATER, Link, Written};
 use super::session::Session;
 use super::slab::Key;
+use super::stats::Limit;
 use super::sys::{self, READ, Ready, WRITE};
 use super::worker::{SCRATCH, Token, Worker};
 use crate::config::types::ClusterSpec;
@@ -15,6 +16,8 @@ use std::os::fd::AsRawFd;
 
 /// Reads of one stream per event, so that others get their turn.
 const READS: usize = 4;
+/// Bytes of one read where a rate is limited, so that pauses are short.
+const LIMITED_READ: usize = 16 * 1024;
 /// How long a session lives without traffic after its client has ended its half and that cannot be passed on.
 const AFTER_END_MS: u64 = 5000;
 
@@ -67,7 +70,7 @@ impl Worker {
         }
         if let Some(error) = sys::connect_error(stream.raw()) {
             let failure = Failure::connect(format!("connect {}", sys::error_name(&error)));
-            return self.stage_failed(session, at - 1, &failure);
+            return self.stage_failed(session, at - 1, failure.blaming(sys::is_peers_fault(&error)));
         }
         stream.connecting = false;
         stream.flush();
@@ -94,12 +97,19 @@ impl Worker {
                 return;
             }
             let fd = stream.raw();
+            let room = if at == 0 && session.limiters().next().is_some() { LIMITED_READ } else { SCRATCH };
             let mut scratch = std::mem::take(&mut self.scratch);
-            let result = sys::receive(fd, &mut scratch);
-            let full = matches!(result, Ok(n) if n == SCRATCH);
+            let result = sys::receive(fd, &mut scratch[..room]);
+            let full = matches!(result, Ok(n) if n == room);
             match result {
                 Ok(0) => self.stream_ended(session, at),
-                Ok(n) => self.handle_bytes(session, at, &mut scratch[..n]),
+                Ok(n) => {
+                    let packets = self.hot[session.key.slot as usize].packets_in;
+                    self.handle_bytes(session, at, &mut scratch[..n]);
+                    if room == LIMITED_READ {
+                        self.charge(session, packets, n);
+                    }
+                }
                 Err(error) if sys::would_block(&error) => {}
                 Err(error) if at == 0 => {
                     tracing::trace!(%error, "a client is gone");
@@ -111,6 +121,30 @@ impl Worker {
             if !full || session.life.is_over() {
                 return;
             }
+        }
+    }
+
+    /// Counts bytes of a client whose rates are limited, and reads no more of them until that is made up for.
+    fn charge(&mut self, session: &mut Session, packets_before: u64, bytes: usize) {
+        let now = self.now.ms;
+        let whole = matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
+        let packets = self.hot[session.key.slot as usize].packets_in - packets_before;
+        let packets = if whole { 0 } else { packets };
+        let source = session.peer.map(|peer| peer.ip());
+        let pause = session.limiters().map(|limiter| limiter.charge(source, packets, bytes, now)).max();
+        if let Some(pause) = pause.filter(|pause| *pause > 0) {
+            session.resume_at = now + pause;
+            self.set_interest(session, 0, |interest| interest & !READ);
+        }
+    }
+
+    /// Reads a client again that a rate held back.
+    pub(super) fn resume_source(&mut self, session: &mut Session) {
+        session.resume_at = 0;
+        if session.life.is_open() {
+            self.resume_all(session);
+        } else {
+            self.watch_stream(session, 0);
         }
     }
 
@@ -171,7 +205,7 @@ impl Worker {
                     self.handle_frames(session, at, &mut rest);
                 }
             }
-            Err(why) => self.stage_failed(session, at - 1, &Failure::connect(why)),
+            Err(why) => self.stage_failed(session, at - 1, Failure::connect(why)),
         }
     }
 
@@ -197,7 +231,12 @@ impl Worker {
             state.reader = reader;
         }
         match (done, closed) {
-            (Err(violation), _) => self.close_ws(session, at, violation.code, violation.what),
+            (Err(violation), _) => {
+                if violation.code == code::TOO_BIG {
+                    self.stats.reach_limit(Limit::WsMessage);
+                }
+                self.close_ws(session, at, violation.code, violation.what);
+            }
             (Ok(()), Some((code, reason))) => self.close_ws(session, at, code, &reason),
             (Ok(()), None) => {}
         }
@@ -223,7 +262,7 @@ impl Worker {
         if at == 0 {
             session.life.handle_end(Finish::Normal, None, self.now);
         } else {
-            self.stage_lost(session, at, &io::Error::from_raw_os_error(libc::ECONNRESET), "close");
+            self.stage_lost(session, at, &ended(), "close");
         }
     }
 
@@ -236,7 +275,7 @@ impl Worker {
             return self.source_lost(session);
         }
         if at > 0 && (messages || session.reconnects() || !session.life.is_open()) {
-            return self.stage_lost(session, at, &io::Error::from_raw_os_error(libc::ECONNRESET), "read");
+            return self.stage_lost(session, at, &ended(), "read");
         }
         self.input_ended(session, at);
     }
@@ -331,7 +370,11 @@ impl Worker {
         for at in 0..=session.stages.len() {
             let next = session.socket_after(at);
             let crowded = matches!(session.link(next), Link::Stream(stream) if stream.waiting() > HIGH_WATER);
-            if !crowded && matches!(session.link(at), Link::Stream(stream) if !stream.ended && !stream.connecting) {
+            let paused = at == 0 && session.resume_at > 0;
+            if !crowded
+                && !paused
+                && matches!(session.link(at), Link::Stream(stream) if !stream.ended && !stream.connecting)
+            {
                 self.set_interest(session, at, |interest| interest | READ);
             }
         }
@@ -341,13 +384,14 @@ impl Worker {
     pub(super) fn watch_stream(&mut self, session: &mut Session, at: usize) {
         let held = session.held.as_ref().is_some_and(|held| held.is_full());
         let open = session.life.is_open();
+        let paused = at == 0 && session.resume_at > 0;
         let Link::Stream(stream) = session.link(at) else { return };
         let write = if stream.waiting() > 0 || stream.connecting { WRITE } else { 0 };
         let ended = stream.ended;
         let upgrading = super::connect::is_upgrading(stream);
         let begun = stream.interest != WRITE;
         self.set_interest(session, at, |interest| {
-            let read = if ended {
+            let read = if ended || paused {
                 0
             } else if !begun || upgrading || (!open && !held) {
                 READ
@@ -391,9 +435,12 @@ impl Worker {
         }
         let done = splice.end_sent == [true, true];
         if splice.reconnects && splice.ended[1] && splice.pipes[1].held() == 0 {
-            lost = Some((1, io::Error::from_raw_os_error(libc::ECONNRESET)));
+            lost = Some((1, ended()));
         }
         session.splice = Some(splice);
+        if session.stages[0].unproven && moved[1].1 > 0 {
+            super::connect::prove(&mut session.stages[0]);
+        }
         self.count_moved(session.key.slot, moved);
         for (at, wanted) in wants.into_iter().enumerate() {
             self.set_interest(session, at, |_| wanted);
@@ -429,6 +476,7 @@ impl Worker {
             match &result {
                 // An empty packet and the end of a connection look alike here; the end also hangs up.
                 Ok(0) => self.source_lost(session),
+                Ok(n) if self.let_pass(session, &[*n]).is_empty() => {}
                 Ok(n) => self.handle_source(session, Message::binary(&scratch[..*n])),
                 Err(error) if sys::would_block(error) => {}
                 Err(_) => self.source_lost(session),
@@ -439,6 +487,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// The other side ended in good order: told as a reset, and nothing against it.
+fn ended() -> io::Error {
+    io::Error::other("ECONNRESET")
 }
 
 /// What one direction waits for.

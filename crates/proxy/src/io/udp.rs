@@ -1,5 +1,6 @@
 //! The packet path: datagrams in by batches, grouped by flow, out by as few calls as possible.
 
+use super::connect::prove;
 use super::flow::FlowKey;
 use super::link::Link;
 use super::session::Greeting;
@@ -27,11 +28,16 @@ impl Worker {
         let Ok(count) = self.received.receive(fd, 0) else { return };
         self.batch = self.batch.wrapping_add(1);
         self.groups.clear();
-        let mut drops = 0;
+        let (mut drops, mut coalesced) = (0, 0);
         for i in 0..count {
-            self.segments[i] = self.received.take(i, &mut drops).segment as u32;
+            let received = self.received.take(i, &mut drops);
+            self.segments[i] = received.segment as u32;
+            if received.data.len() > received.segment {
+                coalesced += received.datagrams() as u64;
+            }
             self.assign(port, i);
         }
+        self.stats.segments_in.add(coalesced);
         if drops > 0 {
             self.count_kernel_drops(port, drops);
         }
@@ -46,7 +52,7 @@ impl Worker {
         let (address, peer_port) = from.key();
         let key = FlowKey { address, listener: port, port: peer_port };
         let found = self.flows.get(&key, |slot| self.hot[slot as usize].key);
-        let Some(slot) = found.or_else(|| self.open_udp(key, &from)) else { return };
+        let Some(slot) = found.or_else(|| self.open_udp(key, &from, self.dscp_of(port, i))) else { return };
         self.next_in_group[i] = END;
         let hot = &mut self.hot[slot as usize];
         if hot.batch == self.batch {
@@ -58,6 +64,11 @@ impl Worker {
             hot.group = self.groups.len() as u32;
             self.groups.push(Group { slot, first: i as u32, last: i as u32 });
         }
+    }
+
+    /// The code point of buffer `i`, where the port reads it.
+    fn dscp_of(&self, port: u32, i: usize) -> Option<u8> {
+        self.ports.get(&port).filter(|open| open.reads_dscp).and_then(|_| self.received.dscp(i))
     }
 
     fn pass_group(&mut self, group: Group) {
@@ -98,15 +109,18 @@ impl Worker {
         let generation = self.hot[group.slot as usize].generation;
         let key = Key { slot: group.slot, generation };
         let mut at = group.first;
+        // Copies let the session be worked on; this is not the fast path.
+        let mut datagrams: Vec<Vec<u8>> = Vec::new();
         while at != END {
             let data = self.received.data(at as usize);
             let received = Received { data, segment: self.segments[at as usize] as usize };
-            // Copies let the session be worked on; this is not the fast path.
-            let datagrams: Vec<Vec<u8>> = received.split().map(<[u8]>::to_vec).collect();
-            for datagram in datagrams {
-                self.visit(key, |worker, session| worker.handle_source(session, Message::binary(&datagram)));
-            }
+            datagrams.extend(received.split().map(<[u8]>::to_vec));
             at = self.next_in_group[at as usize];
+        }
+        let Some(session) = self.sessions.get(key) else { return };
+        let sizes: Vec<usize> = datagrams.iter().map(Vec::len).collect();
+        for datagram in &datagrams[self.let_pass(session, &sizes)] {
+            self.visit(key, |worker, session| worker.handle_source(session, Message::binary(datagram)));
         }
     }
 
@@ -153,8 +167,12 @@ impl Worker {
         hot.seen = self.now.ms;
         hot.packets_out += packets;
         hot.bytes_out += bytes;
+        let first = std::mem::replace(&mut hot.unproven, false);
         self.stats.packets_out.add(packets);
         self.stats.bytes_out.add(bytes);
+        if first {
+            self.visit(key, |_, session| prove(&mut session.stages[at - 1]));
+        }
     }
 
     /// Sends the answers that were gathered.
@@ -208,16 +226,15 @@ impl Worker {
             && matches!(session.greeting, Greeting::None)
             && session.stages.len() == 1
             // packets leave joined as segments, which Unix sockets would take for one message
-            && session.stages[0]
-                .cluster
-                .as_ref()
-                .is_some_and(|cluster| cluster.options.qos.is_none() && cluster.spec.is_over_udp())
-            && session.inlet.listener.options.qos.is_none();
+            && session.stages[0].cluster.as_ref().is_some_and(|cluster| cluster.spec.is_over_udp())
+            && session.limiters().next().is_none();
         let upstream = match &session.stages.first().map(|stage| &stage.link) {
             Some(Link::Datagram(fd)) if fast => fd.as_raw_fd(),
             _ => -1,
         };
-        self.hot[session.key.slot as usize].upstream = upstream;
+        let hot = &mut self.hot[session.key.slot as usize];
+        hot.upstream = upstream;
+        hot.unproven = session.stages.first().is_some_and(|stage| stage.unproven);
     }
 
     /// Sends one datagram to a UDP client.

@@ -1,8 +1,9 @@
 //! One worker: a thread with its own sockets, flows, sessions and timers.
 
-use super::cluster::View;
+use super::cluster::Layout;
 use super::commands::Command;
 use super::flow::FlowTable;
+use super::loops::Family;
 use super::nascent::Nascent;
 use super::port::Port;
 use super::ring::Ring;
@@ -15,11 +16,12 @@ use super::sync::Member;
 use super::sys::{self, BATCH, Epoll, Gather, Ready, RecvBatch};
 use super::wheel::Wheel;
 use crate::config::engine::SessionDump;
-use crate::config::snapshot::Snapshot;
-use crate::config::types::ObjectId;
+use crate::config::snapshot::{Names, Snapshot};
 use crate::proto::Now;
+use crate::proto::session::Finish;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub(super) struct Worker {
     pub(super) epoll: Epoll,
     pub(super) now: Now,
     pub(super) ports: BTreeMap<u32, OpenPort>,
+    /// Addresses of those ports that have one.
+    pub(super) listening: BTreeMap<(Family, u16), Vec<IpAddr>>,
     pub(super) flows: FlowTable,
     pub(super) hot: Vec<Hot>,
     pub(super) sessions: Slab<Box<Session>>,
@@ -47,9 +51,7 @@ pub(super) struct Worker {
     pub(super) unix_peers: BTreeMap<(u32, Vec<u8>), Key>,
     pub(super) finished: VecDeque<Finished>,
     pub(super) rules: Rules,
-    pub(super) views: BTreeMap<ObjectId, View>,
-    /// The generation that [`Worker::forget_gone`] has seen.
-    tidied: u64,
+    pub(super) layouts: Names<Layout>,
     pub(super) idle: Wheel<Timed>,
     pub(super) timers: BTreeSet<(u64, Key)>,
     /// Clients whose endpoint refused, and until when they are not served.
@@ -71,6 +73,9 @@ pub(super) struct Worker {
     pub(super) held_bytes: usize,
     pub(super) random: u64,
     pub(super) stopping: bool,
+    second: Second,
+    /// Something beyond one session is not as it should be.
+    broken: bool,
 }
 
 /// Answers gathered for one listening socket.
@@ -89,7 +94,24 @@ pub(super) struct OpenPort {
     pub detached: bool,
     /// The kernel's drop counter when it was last read.
     pub drops: u32,
-    pub buckets: Option<Box<super::rate::Buckets>>,
+    /// Incoming packets tell their code point.
+    pub reads_dscp: bool,
+}
+
+/// Why a worker does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Stopped,
+    /// It has to be started again.
+    Broken,
+}
+
+/// When the worker last looked around, and what it saw.
+#[derive(Clone, Copy)]
+struct Second {
+    at: u64,
+    busy_ns: u64,
+    generation: u64,
 }
 
 /// What the second wheel hands out.
@@ -148,14 +170,16 @@ impl Worker {
         epoll.add(commands.wake_up().as_raw_fd(), Token::Wake.pack(), sys::READ)?;
         let now = Now { ms: sys::monotonic_ms(), unix: sys::unix_ms() };
         let workers = shared.rings.len();
+        let in_force = shared.in_force.load_full();
         Ok(Self {
             id,
             stats: Arc::clone(&shared.stats[id]),
-            snapshot: shared.snapshot.load_full(),
+            snapshot: Arc::clone(&in_force.snapshot),
             commands,
             epoll,
             now,
             ports: BTreeMap::new(),
+            listening: BTreeMap::new(),
             flows: FlowTable::new(shared.seed),
             hot: Vec::new(),
             sessions: Slab::default(),
@@ -164,8 +188,7 @@ impl Worker {
             unix_peers: BTreeMap::new(),
             finished: VecDeque::new(),
             rules: Rules::default(),
-            views: BTreeMap::new(),
-            tidied: 0,
+            layouts: in_force.layouts.clone(),
             idle: Wheel::new(now.ms / 1000),
             timers: BTreeSet::new(),
             refused: BTreeMap::new(),
@@ -183,38 +206,55 @@ impl Worker {
             held_bytes: 0,
             random: sys::random_u64(),
             stopping: false,
+            second: Second { at: now.ms, busy_ns: sys::thread_cpu_ns(), generation: in_force.snapshot.generation },
+            broken: false,
             shared,
         })
     }
 
-    /// Runs until told to stop.
-    pub(super) fn run(&mut self) -> io::Result<()> {
-        let began = self.now.ms;
-        while !self.stopping {
-            let ready = self.epoll.wait(self.patience())?;
+    /// Runs until told to stop, or until a fault that is not one session's.
+    pub(super) fn run(&mut self) -> Ended {
+        while !self.stopping && !self.broken {
+            let Ok(ready) = self.epoll.wait(self.patience()) else { return Ended::Broken };
             self.now = Now { ms: sys::monotonic_ms(), unix: sys::unix_ms() };
-            self.follow_configuration();
+            self.guarded(Self::follow_configuration);
             for i in 0..ready {
                 let ready = self.epoll.ready(i);
-                self.guarded(ready);
+                self.guarded(|worker| worker.handle(Token::unpack(ready.token), ready));
             }
-            self.flush_back();
-            self.deliver_said();
-            self.run_timers(began);
+            self.guarded(|worker| {
+                worker.flush_back();
+                worker.deliver_said();
+                worker.run_timers();
+            });
         }
-        Ok(())
+        if self.stopping { Ended::Stopped } else { Ended::Broken }
     }
 
-    /// Handles one event; a panic costs the session that it was for, not the worker.
-    fn guarded(&mut self, ready: Ready) {
-        let token = Token::unpack(ready.token);
-        if catch_unwind(AssertUnwindSafe(|| self.handle(token, ready))).is_err() {
-            self.stats.restarts.add(1);
-            tracing::error!(?token, "a session was ended after a fault in this program");
-            if let Token::Link(key, _) = token {
-                self.drop_broken(key);
+    /// Does a part of the work; after a panic that no session caught, nothing here is trusted any more.
+    pub(super) fn guarded(&mut self, part: impl FnOnce(&mut Self)) {
+        self.broken |= catch_unwind(AssertUnwindSafe(|| part(self))).is_err();
+    }
+
+    /// Ends all sessions after a fault; one that cannot be ended in good order is only dropped.
+    pub(super) fn end_all(&mut self) {
+        let sessions: Vec<Key> = self.by_sequence.values().copied().collect();
+        for key in sessions {
+            self.guarded(|worker| worker.end(key, Finish::Fault, "Worker restarted"));
+        }
+    }
+
+    /// Goes on in the place of a worker whose sessions were ended: serves its ports, shows what it tracked.
+    pub(super) fn take_over(&mut self, before: Self) {
+        self.stats.restarts.add(1);
+        self.stats.active.set(0);
+        for open in before.ports.values() {
+            self.attach(&open.port);
+            if let Some(attached) = self.ports.get_mut(&open.port.id) {
+                attached.detached = open.detached;
             }
         }
+        self.finished = before.finished;
     }
 
     fn handle(&mut self, token: Token, ready: Ready) {
@@ -229,7 +269,9 @@ impl Worker {
     /// Looks whether the configuration changed: one load per loop.
     pub(super) fn follow_configuration(&mut self) {
         if self.shared.generation.load(Acquire) != self.snapshot.generation {
-            self.snapshot = self.shared.snapshot.load_full();
+            let in_force = self.shared.in_force.load();
+            self.snapshot = Arc::clone(&in_force.snapshot);
+            self.layouts = in_force.layouts.clone();
             self.rules.forget();
         }
     }
@@ -248,7 +290,7 @@ impl Worker {
         }
     }
 
-    fn run_timers(&mut self, began: u64) {
+    fn run_timers(&mut self) {
         while let Some((at, key)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now.ms) {
             self.timers.remove(&(at, key));
             self.visit(key, |worker, session| {
@@ -268,15 +310,19 @@ impl Worker {
         while self.finished.front().is_some_and(|finished| finished.until <= self.now.ms) {
             self.finished.pop_front();
         }
-        if self.stats.wall_ms.get() / 1000 != (self.now.ms - began) / 1000 {
-            self.each_second(began);
+        if self.now.ms >= self.second.at + 1000 {
+            self.each_second();
         }
     }
 
-    fn each_second(&mut self, began: u64) {
-        self.forget_gone();
-        self.stats.wall_ms.set(self.now.ms - began);
-        self.stats.busy_ns.set(sys::thread_cpu_ns());
+    fn each_second(&mut self) {
+        let second = Second { at: self.now.ms, busy_ns: sys::thread_cpu_ns(), generation: self.snapshot.generation };
+        let before = std::mem::replace(&mut self.second, second);
+        let busy = second.busy_ns.saturating_sub(before.busy_ns) / 1000;
+        self.stats.busy.set((busy / (second.at - before.at)).min(1000));
+        if second.generation != before.generation {
+            self.stats.forget_gone(&self.snapshot);
+        }
         let now = self.now.ms;
         self.refused.retain(|_, until| *until > now);
         let unused = |port: &OpenPort| port.detached && port.port.sessions.load(Relaxed) == 0;
@@ -286,35 +332,41 @@ impl Worker {
         }
     }
 
-    /// Lets go of what was kept for objects that are gone: names that come and go must not add up.
-    fn forget_gone(&mut self) {
-        let snapshot = &self.snapshot;
-        if self.tidied == snapshot.generation {
-            return;
-        }
-        self.tidied = snapshot.generation;
-        self.views.retain(|id, view| {
-            let stands = snapshot.clusters.get(&view.cluster.name).is_some_and(|cluster| cluster.id == *id);
-            stands || view.outlet.sessions.load(Relaxed) > 0
-        });
-        let mut names = self.stats.by_name.lock();
-        names.listeners.retain(|(name, _), _| snapshot.listeners.get(name).is_some());
-        names.clusters.retain(|(name, _), _| snapshot.clusters.get(name).is_some());
-        names.rules.retain(|name, _| snapshot.rules.get(name).is_some());
-    }
-
     pub(super) fn close_port(&mut self, id: u32) {
         if let Some(open) = self.ports.remove(&id) {
+            if let Some((family, at)) = open.port.place.end()
+                && let Some(bound) = self.listening.get_mut(&(family, open.port.local.port()))
+            {
+                bound.retain(|address| *address != at.ip());
+            }
             // The descriptor is shared with the port, so epoll would go on to report it.
             self.epoll.remove(open.fd).ok();
         }
     }
 
-    /// Takes a session out, works on it, and settles what follows.
+    /// Takes a session out and works on it.
     pub(super) fn visit(&mut self, key: Key, work: impl FnOnce(&mut Self, &mut Session)) {
-        let Some(mut session) = self.sessions.take(key) else { return };
-        work(self, &mut session);
-        self.settle(session);
+        if let Some(session) = self.sessions.take(key) {
+            self.work(session, work);
+        }
+    }
+
+    /// Works on a session and settles what follows; a panic costs this session and no other.
+    pub(super) fn work(&mut self, mut session: Box<Session>, work: impl FnOnce(&mut Self, &mut Session)) {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            work(self, &mut session);
+            self.settle(&mut session)
+        }));
+        match done {
+            Ok(None) => self.sessions.put(session.key, session),
+            Ok(Some(finish)) => self.finish(session, finish),
+            Err(_) => {
+                tracing::error!(session = %session.name, "a session ends after a fault in this program: please report it");
+                self.scratch.resize(SCRATCH, 0);
+                session.life.handle_end(Finish::Fault, Some("Fault"), self.now);
+                self.finish(session, Finish::Fault);
+            }
+        }
     }
 
     pub(super) fn next_random(&mut self) -> u64 {

@@ -82,6 +82,25 @@ pub fn build_request(items: Option<&[HeaderItem]>, metadata: &Value) -> Vec<u8> 
     version_last(header)
 }
 
+/// The label that counts the proxies on the way.
+pub const HOPS: &str = "portolan-hops";
+
+/// The hops that a header tells of.
+pub fn hops(header: &Map<String, Value>) -> u8 {
+    let label = header.get("labels").and_then(|labels| labels.get(HOPS));
+    let count = label.and_then(|label| label.as_u64().or_else(|| label.as_str()?.parse().ok()));
+    count.map_or(0, |count| u8::try_from(count).unwrap_or(u8::MAX))
+}
+
+/// A header with one hop more than `behind` among its labels, unless its labels are something else.
+pub fn count_hop(header: &[u8], behind: u8) -> Vec<u8> {
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(header) else { return header.to_vec() };
+    let Value::Object(labels) = fields.entry("labels").or_insert_with(|| json!({})) else { return header.to_vec() };
+    labels.insert(HOPS.to_owned(), Value::String(behind.saturating_add(1).to_string()));
+    fields.remove(VERSION);
+    version_last(fields)
+}
+
 fn is_something(value: &Value) -> bool {
     match value {
         Value::Null => false,

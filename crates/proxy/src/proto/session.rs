@@ -64,6 +64,8 @@ pub enum Action {
     Connect(usize),
     /// Give up an attempt that takes too long, or a connection that is gone.
     Abandon(usize),
+    /// An attempt has taken too long: it is a failure.
+    TimeOut(usize),
     /// All stages stand: pass on what waits.
     Open,
     /// The session is over.
@@ -79,10 +81,13 @@ pub enum Finish {
     Idle,
     Evicted,
     Shutdown,
+    /// A fault in this program, which cost this session and no other.
+    Fault,
 }
 
 impl Finish {
-    pub const ALL: [Self; 6] = [Self::Normal, Self::Error, Self::Api, Self::Idle, Self::Evicted, Self::Shutdown];
+    pub const ALL: [Self; 7] =
+        [Self::Normal, Self::Error, Self::Api, Self::Idle, Self::Evicted, Self::Shutdown, Self::Fault];
 
     pub const fn word(self) -> &'static str {
         match self {
@@ -92,6 +97,7 @@ impl Finish {
             Self::Idle => "idle",
             Self::Evicted => "evicted",
             Self::Shutdown => "shutdown",
+            Self::Fault => "fault",
         }
     }
 }
@@ -104,19 +110,31 @@ pub struct Failure {
     pub content: String,
     /// Whether another attempt may do better.
     pub retry: bool,
+    /// Whether it speaks against the endpoint's health.
+    pub blames_endpoint: bool,
 }
 
 impl Failure {
     pub fn not_found(content: impl Into<String>) -> Self {
-        Self { message: "Not Found", content: content.into(), retry: true }
+        Self { message: "Not Found", content: content.into(), retry: true, blames_endpoint: false }
     }
 
     pub fn connect(content: impl Into<String>) -> Self {
-        Self { message: "Bad Gateway", content: content.into(), retry: true }
+        Self { message: "Bad Gateway", content: content.into(), retry: true, blames_endpoint: false }
     }
 
     pub fn unavailable(content: impl Into<String>) -> Self {
-        Self { message: "Service Unavailable", content: content.into(), retry: false }
+        Self { message: "Service Unavailable", content: content.into(), retry: false, blames_endpoint: false }
+    }
+
+    /// The attempt took too long.
+    pub fn timed_out() -> Self {
+        Self::connect("connect ETIMEDOUT").blaming(true)
+    }
+
+    #[must_use]
+    pub fn blaming(self, blames_endpoint: bool) -> Self {
+        Self { blames_endpoint, ..self }
     }
 
     #[must_use]
@@ -214,9 +232,14 @@ impl Session {
         matches!(self.status, Status::Finalizing | Status::Destroyed)
     }
 
-    /// Attempts beyond the first of each stage.
-    pub const fn retries(&self) -> u32 {
-        self.retries
+    /// Attempts beyond the first of each stage since this was last asked.
+    pub const fn take_retries(&mut self) -> u32 {
+        std::mem::replace(&mut self.retries, 0)
+    }
+
+    /// Whether a failure would be followed by another attempt.
+    pub fn would_retry(&self, at: usize, failure: &Failure) -> bool {
+        !self.is_over() && failure.retry && self.stages.get(at).is_some_and(|stage| stage.left > 0)
     }
 
     /// The lookup found a route with so many stages: all of them connect.
@@ -325,7 +348,7 @@ impl Session {
     }
 
     /// Does what is due.
-    pub fn handle_timeout(&mut self, name: &str, now: Now) {
+    pub fn handle_timeout(&mut self, now: Now) {
         for at in 0..self.stages.len() {
             match self.stages.get(at).map_or(Due::Nothing, |stage| stage.due) {
                 Due::Attempt(due) if due <= now.ms => {
@@ -333,8 +356,10 @@ impl Session {
                     self.attempt(at, now);
                 }
                 Due::Deadline(due) if due <= now.ms => {
-                    self.actions.push_back(Action::Abandon(at));
-                    self.handle_failure(at, &Failure::connect("connect ETIMEDOUT"), name, now);
+                    if let Some(stage) = self.stages.get_mut(at) {
+                        stage.due = Due::Nothing;
+                    }
+                    self.actions.push_back(Action::TimeOut(at));
                 }
                 Due::Attempt(_) | Due::Deadline(_) | Due::Nothing => {}
             }
@@ -463,12 +488,13 @@ mod tests {
                         outcome(session, now);
                     }
                     Action::Finish(finish) => return (began, Some(finish)),
+                    Action::TimeOut(at) => session.handle_failure(at, &Failure::timed_out(), "s", now),
                     Action::Connect(_) | Action::Abandon(_) | Action::Open => {}
                 }
             }
             let Some((due, _)) = session.poll_timeout() else { return (began, None) };
             now = at(due);
-            session.handle_timeout("s", now);
+            session.handle_timeout(now);
         }
     }
 
@@ -532,9 +558,9 @@ mod tests {
         session.handle_disconnect(0, "c", "gone", at(20));
         assert_eq!(actions(&mut session), [Action::Abandon(0)]);
         assert_eq!(session.poll_timeout(), Some((110, "next attempt")));
-        session.handle_timeout("s", at(110));
+        session.handle_timeout(at(110));
         connect(&mut session, at(110));
-        assert_eq!((session.status(), session.retries()), (Status::Connected, 2));
+        assert_eq!((session.status(), session.take_retries()), (Status::Connected, 2));
     }
 
     #[test]

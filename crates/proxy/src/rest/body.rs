@@ -1,8 +1,10 @@
 //! Request bodies: JSON or YAML, told apart by their type.
 
+use super::Failed;
 use super::answer::{self, Version};
 use super::exchange::{Request, Response};
 use crate::config::json::Json;
+use crate::config::refusal::Refusal;
 use crate::config::types::Limits;
 use crate::config::whole::{Language, parse};
 
@@ -11,18 +13,19 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const YAML: [&str; 4] = ["text/yaml", "text/x-yaml", "application/yaml", "application/x-yaml"];
 
 /// Reads the body of a request.
-pub(super) fn read(request: &Request, limits: &Limits, version: Version) -> Result<Json, Response> {
+pub(super) fn read(request: &Request, limits: &Limits, version: Version) -> Result<Json, Failed> {
     if request.body.len() > limits.body {
         let content = format!("Bodies may have {} bytes (admin.limits.body)", limits.body);
-        return Err(answer::error(413, "Payload Too Large", content.into()));
+        return Err(answer::error(413, "Payload Too Large", content.into()).into());
     }
-    let Some(language) = language(request, version) else { return Err(unsupported(version)) };
+    let Some(language) = language(request, version) else { return Err(unsupported(version).into()) };
     let name = if language == Language::Json { "JSON" } else { "YAML" };
-    let bad = |why: &str| answer::error(400, "Bad Request", format!("Invalid {name} format in request: {why}").into());
+    let bad = |why: &str| Refusal::bad(format!("Invalid {name} format in request: {why}"));
     let text = std::str::from_utf8(&request.body).map_err(|error| bad(&error.to_string()))?;
     let value = parse(text, language).map_err(|error| bad(&error))?;
     if value.depth() > limits.json_depth {
-        return Err(bad(&format!("nested deeper than {} (admin.limits.json_depth)", limits.json_depth)));
+        let refusal = bad(&format!("nested deeper than {} (admin.limits.json_depth)", limits.json_depth));
+        return Err(Refusal { limit: Some("json_depth"), ..refusal }.into());
     }
     Ok(value)
 }

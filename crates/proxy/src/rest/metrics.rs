@@ -29,8 +29,10 @@ pub fn exposition(
     for (kind, count) in objects {
         text.line("portolan_proxy_objects", &[("kind", kind)], count);
     }
-    text.help("portolan_proxy_limit_refusals_total", "counter", "Requests refused by a limit.");
-    for (limit, count) in refused {
+    text.help("portolan_proxy_limit_refusals_total", "counter", "What a limit of admin.limits refused.");
+    let mut limits = refused.clone();
+    stats.limits.iter().for_each(|(limit, count)| *limits.entry(limit).or_default() += count);
+    for (limit, count) in &limits {
         text.line("portolan_proxy_limit_refusals_total", &[("limit", limit)], count);
     }
     text.0
@@ -84,6 +86,10 @@ fn sessions(text: &mut Text, stats: &Stats) {
     }
     text.help("portolan_proxy_retries_total", "counter", "Further attempts to connect a stage.");
     text.line("portolan_proxy_retries_total", &[], stats.retries);
+    text.help("portolan_proxy_circuit_refusals_total", "counter", "Stages that an open circuit refused, by limit.");
+    for (cluster, limit, count) in &stats.circuits {
+        text.line("portolan_proxy_circuit_refusals_total", &[("cluster", cluster), ("limit", limit)], count);
+    }
     text.help("portolan_proxy_rule_hits_total", "counter", "Sessions that a rule matched.");
     for (rule, count) in stats.rules.iter().take(MOST_SERIES) {
         text.line("portolan_proxy_rule_hits_total", &[("rule", rule)], count);
@@ -129,7 +135,9 @@ fn packets(text: &mut Text, stats: &Stats) {
     for (cause, count) in &stats.drops {
         text.line("portolan_proxy_drops_total", &[("cause", cause)], count);
     }
-    text.help("portolan_proxy_worker_busy_ratio", "gauge", "Share of time that a worker was busy.");
+    text.help("portolan_proxy_log_lines_dropped_total", "counter", "Lines that came faster than they could be logged.");
+    text.line("portolan_proxy_log_lines_dropped_total", &[], stats.log_lines_dropped);
+    text.help("portolan_proxy_worker_busy_ratio", "gauge", "Share of the last second that a worker was busy.");
     for (worker, share) in stats.workers_busy.iter().enumerate() {
         text.line("portolan_proxy_worker_busy_ratio", &[("worker", &worker.to_string())], share);
     }
@@ -238,6 +246,18 @@ mod tests {
         };
         let text = shown(&Stats { metered: (0..MOST_SERIES + 5).map(one).collect(), ..Stats::default() });
         assert_eq!(text.lines().filter(|line| line.starts_with("session_byte_counter_total{")).count(), MOST_SERIES);
+    }
+
+    #[test]
+    fn endpoints_beyond_a_number_are_folded_by_cluster() {
+        let endpoints = |count: usize| -> Vec<_> {
+            (0..count).map(|index| ("c".into(), format!("e{index}").into(), index % 2 == 0)).collect()
+        };
+        let named = shown(&Stats { endpoints: endpoints(MOST_SERIES), ..Stats::default() });
+        assert!(named.contains("\nportolan_proxy_endpoint_up{cluster=\"c\",endpoint=\"e1\"} 0\n"));
+        let folded = shown(&Stats { endpoints: endpoints(MOST_SERIES + 2), ..Stats::default() });
+        let lines: Vec<_> = folded.lines().filter(|line| line.starts_with("portolan_proxy_endpoint_up{")).collect();
+        assert_eq!(lines, ["portolan_proxy_endpoint_up{cluster=\"c\",endpoint=\"\"} 501"]);
     }
 
     #[test]

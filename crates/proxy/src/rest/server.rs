@@ -205,10 +205,10 @@ impl Server {
                 },
                 handed = inbox.0.recv(), if open => match handed {
                     Some((Handed::Request(request), reply)) => reply(self.answer(&request)),
-                    Some((Handed::Metrics, reply)) => reply(self.api.metrics_answer()),
+                    Some((Handed::Metrics, reply)) => reply(self.guarded(Api::metrics_answer)),
                     None => open = false,
                 },
-                _ = sweep.tick() => self.api.sweep(),
+                _ = sweep.tick() => drop(catch_unwind(AssertUnwindSafe(|| self.api.sweep()))),
                 Some(_) = tasks.join_next() => {}
             }
         }
@@ -306,8 +306,12 @@ impl Server {
 
     /// Whatever happens inside, the process lives and the configuration is whole: a change replaces it at its very end.
     fn answer(&self, request: &Request) -> Response {
-        catch_unwind(AssertUnwindSafe(|| self.api.handle(request))).unwrap_or_else(|_| {
-            tracing::error!(method = request.method, "a request to the API failed inside");
+        self.guarded(|api| api.handle(request))
+    }
+
+    fn guarded(&self, answer: impl FnOnce(&Api) -> Response) -> Response {
+        catch_unwind(AssertUnwindSafe(|| answer(&self.api))).unwrap_or_else(|_| {
+            tracing::error!("a request to the API failed inside: please report it");
             answer::error(500, "Internal Server Error", "The request failed inside; nothing was changed".into())
         })
     }

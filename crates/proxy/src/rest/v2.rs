@@ -65,7 +65,7 @@ impl Api {
         self.call(call, target, &body, style)
     }
 
-    fn body_v2(&self, request: &Request) -> Result<Json, Response> {
+    fn body_v2(&self, request: &Request) -> Result<Json, Failed> {
         body::read(request, &self.limits(), Version::V2)
     }
 

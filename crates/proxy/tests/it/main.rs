@@ -1,4 +1,5 @@
 //! The proxy from outside.
 
+mod properties;
 mod rest;
 mod traffic;

@@ -13,8 +13,8 @@ const ROOM: usize = 65_536;
 /// Distance of two buffers. Not a power of two: 64 equal offsets would share one set of the cache.
 const STRIDE: usize = ROOM + 3 * 64;
 
-/// Room for the two control messages we ask for: segment size and drop counter.
-const CONTROL: usize = 64;
+/// Room for the control messages we ask for: segment size, drop counter, and traffic class where it is wanted.
+const CONTROL: usize = 72;
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
@@ -106,26 +106,49 @@ impl RecvBatch {
         self.buffer.slice(i * STRIDE, (self.headers[i].msg_len as usize).min(ROOM))
     }
 
+    /// The code point that buffer `i` came with, on a socket that was asked to tell.
+    pub fn dscp(&self, i: usize) -> Option<u8> {
+        // What older messages left behind stands after those of this datagram, and the first one counts.
+        traffic_class(&self.control[i].0)
+    }
+
     /// Who sent buffer `i`.
     pub const fn from(&self, i: usize) -> &SockAddr {
         &self.names[i]
     }
 }
 
+fn read_control(bytes: &[u8], segment: &mut usize, drops: &mut u32) {
+    walk_control(bytes, |level, kind, value| match (level, kind) {
+        (libc::SOL_UDP, libc::UDP_GRO) if value > 0 => *segment = value as usize,
+        (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => *drops = value,
+        _ => {}
+    });
+}
+
+/// The upper six bits of the first traffic class among control messages.
+pub(super) fn traffic_class(bytes: &[u8]) -> Option<u8> {
+    let mut class = None;
+    walk_control(bytes, |level, kind, value| {
+        if matches!((level, kind), (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)) {
+            // One byte for IPv4, an int for IPv6: either way the first byte in memory order of a small number.
+            class.get_or_insert(value.to_ne_bytes()[0] >> 2);
+        }
+    });
+    class
+}
+
 /// Walks control messages: `cmsghdr` (length, level, type), then data, aligned to eight bytes.
-fn read_control(mut bytes: &[u8], segment: &mut usize, drops: &mut u32) {
+#[inline]
+fn walk_control(mut bytes: &[u8], mut see: impl FnMut(i32, i32, u32)) {
     const HEAD: usize = size_of::<libc::cmsghdr>();
     while bytes.len() >= HEAD + 4 {
         let len = usize::from_ne_bytes(bytes[..8].try_into().expect("eight bytes"));
         let level = i32::from_ne_bytes(bytes[8..12].try_into().expect("four bytes"));
         let kind = i32::from_ne_bytes(bytes[12..16].try_into().expect("four bytes"));
         let value = u32::from_ne_bytes(bytes[HEAD..HEAD + 4].try_into().expect("four bytes"));
-        match (level, kind) {
-            (libc::SOL_UDP, libc::UDP_GRO) if value > 0 => *segment = value as usize,
-            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => *drops = value,
-            _ => {}
-        }
-        let step = len.clamp(HEAD, CONTROL).next_multiple_of(8);
+        see(level, kind, value);
+        let step = len.clamp(HEAD, bytes.len()).next_multiple_of(8);
         if step >= bytes.len() {
             return;
         }

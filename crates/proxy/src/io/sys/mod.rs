@@ -5,6 +5,7 @@
 mod addr;
 mod batch;
 mod epoll;
+mod file;
 mod gather;
 mod pipe;
 mod socket;
@@ -13,6 +14,7 @@ mod unix;
 pub use addr::{SockAddr, plain};
 pub use batch::{BATCH, Received, RecvBatch};
 pub use epoll::{Epoll, READ, Ready, WRITE, WakeUp};
+pub use file::append_inside;
 pub use gather::{Gather, Sent};
 pub use pipe::Pipe;
 pub use socket::*;

@@ -61,9 +61,12 @@ pub fn coalesce(fd: RawFd) {
     set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).ok();
 }
 
-/// A UDP socket connected to `to`, from `from` if given.
-pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<OwnedFd> {
+/// A UDP socket connected to `to`, from `from` if given, marked with `dscp` if given.
+pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<OwnedFd> {
     let socket = new_socket(domain(&to), libc::SOCK_DGRAM)?;
+    if let Some(dscp) = dscp {
+        set_dscp(socket.as_raw_fd(), dscp);
+    }
     if let Some(from) = from {
         bind(socket.as_raw_fd(), from)?;
     }
@@ -72,11 +75,15 @@ pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<Own
     Ok(socket)
 }
 
-/// Starts a TCP connection; whether it stands is told by writability and [`connect_error`].
-pub fn tcp_connecting(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<OwnedFd> {
+/// Starts a TCP connection, its first packet marked like the rest; whether it stands is told by writability and
+/// [`connect_error`].
+pub fn tcp_connecting(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<OwnedFd> {
     let socket = new_socket(domain(&to), libc::SOCK_STREAM)?;
     let fd = socket.as_raw_fd();
     no_delay(fd);
+    if let Some(dscp) = dscp {
+        set_dscp(fd, dscp);
+    }
     if let Some(from) = from {
         set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
         bind(fd, from)?;
@@ -207,9 +214,36 @@ pub fn set_dscp(fd: RawFd, dscp: u8) {
     set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, field).ok();
 }
 
+/// Lets the code points of incoming packets be read, where the kernel can.
+pub fn receive_dscp(fd: RawFd) {
+    set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1).ok();
+    set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1).ok();
+}
+
+/// The code point that a connection came in with.
+pub fn connection_dscp(fd: RawFd, v4: bool) -> Option<u8> {
+    let (level, name) = if v4 { (libc::IPPROTO_IP, 9) } else { (libc::IPPROTO_IPV6, 6) };
+    let mut options = [0u8; 256];
+    let mut len = options.len() as libc::socklen_t;
+    // SAFETY: live memory of the length given. The options are IP_PKTOPTIONS and IPV6_2292PKTOPTIONS.
+    check(unsafe { libc::getsockopt(fd, level, name, options.as_mut_ptr().cast(), &raw mut len) }).ok()?;
+    super::batch::traffic_class(options.get(..len as usize)?)
+}
+
+/// Whether an address is one of this machine.
+pub fn is_own_address(address: std::net::IpAddr) -> bool {
+    address.is_loopback() || std::net::UdpSocket::bind((address, 0)).is_ok()
+}
+
 /// Whether the error only says "not now".
 pub fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Whether the error says that the other end is down or cannot be reached.
+pub fn is_peers_fault(error: &io::Error) -> bool {
+    let codes = [libc::ECONNREFUSED, libc::ECONNRESET, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ETIMEDOUT];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
 /// The kernel's name of an error, as programs print it: `ECONNREFUSED`.

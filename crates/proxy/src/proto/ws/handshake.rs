@@ -68,10 +68,10 @@ impl Request {
     /// The bytes to send; `nonce` is sixteen random bytes.
     pub fn to_bytes(&self, nonce: [u8; 16]) -> Vec<u8> {
         let path = if is_target(&self.path) { self.path.as_str() } else { "/" };
+        let host = if is_header_value(&self.host) { self.host.as_str() } else { "" };
         let slash = if path.starts_with('/') { "" } else { "/" };
         let mut text = format!(
-            "GET {slash}{path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {}\r\nSec-WebSocket-Version: 13\r\n",
-            self.host,
+            "GET {slash}{path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {}\r\nSec-WebSocket-Version: 13\r\n",
             STANDARD.encode(nonce)
         );
         let mut line = |name: &str, value: &str| {

@@ -71,7 +71,7 @@ fn too_much_is_refused_counted_and_forgotten() {
     }
     let metrics = proxy.ask("GET /metrics", None);
     assert_eq!(metrics.header("Content-Type"), Some("text/plain; version=0.0.4"));
-    for limit in ["body", "object", "objects", "rules_per_list", "predicate_nodes"] {
+    for limit in ["body", "object", "json_depth", "name", "objects", "rules_per_list", "predicate_nodes"] {
         assert!(
             metrics.body.contains(&format!("portolan_proxy_limit_refusals_total{{limit=\"{limit}\"}} 1\n")),
             "{limit}"
@@ -137,6 +137,23 @@ fn nothing_that_is_sent_ends_the_api() {
         }
         assert_eq!(proxy.ask("GET /livez", None).status, 200);
     }
+}
+
+#[test]
+fn the_deepest_body_is_refused_in_either_language() {
+    let proxy = Proxy::start("{}", false);
+    for language in ["application/json", "application/yaml"] {
+        for opening in ["[", "{\"a\":", "- ", "? "] {
+            let call = Call {
+                line: "POST /api/v1/clusters",
+                headers: vec![("Content-Type", language.to_owned())],
+                body: opening.repeat(500_000).into_bytes(),
+            };
+            let answer = proxy.connect().send(&call);
+            assert_eq!(answer.status, 400, "{language} {opening}");
+        }
+    }
+    assert_eq!(proxy.ask("GET /livez", None).status, 200);
 }
 
 #[test]

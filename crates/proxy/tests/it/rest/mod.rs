@@ -7,5 +7,6 @@ mod faults;
 mod guard;
 mod life;
 mod model;
+mod properties;
 mod table;
 mod transactions;

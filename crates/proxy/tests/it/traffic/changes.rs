@@ -81,3 +81,38 @@ fn a_page_of_sessions_ends_where_the_next_begins() {
     assert_eq!(names, lab.session_names());
     assert_eq!(lab.plane.count(&SessionFilter::default()), 250);
 }
+
+#[test]
+fn ten_thousand_endpoints_come_into_force_at_once_whatever_the_balancer() {
+    let upstream = UdpEcho::on("127.0.0.1:0", "");
+    for (policy, most) in [("Trivial", 1), ("HashRing", 2), ("Maglev", 2), ("RoundRobin", 2)] {
+        let (lab, port) = (Lab::new(), free_port());
+        let mut cluster = upstream.cluster("c");
+        cluster["loadbalancer"] = json!({ "policy": policy, "key": "/UDP/src_port" });
+        let route = json!({ "destination": cluster });
+        lab.listener_with("l", json!({ "protocol": "UDP", "port": port }), route, json!({ "track": 60 }));
+        let client = udp_client(port);
+        assert_eq!(ask(&client, "before"), "before");
+        let ops: Vec<_> = (0..9_999u32)
+            .map(|index| {
+                let address = std::net::Ipv4Addr::from(0x7f00_0002 + index).to_string();
+                json!({ "op": "put", "kind": "endpoint", "name": format!("e{index}"), "cluster": "c",
+                    "object": { "spec": { "address": address } } })
+            })
+            .collect();
+        let body = json!({ "owner": "test", "ops": ops });
+        let began = std::time::Instant::now();
+        let (status, answer) = lab.call_v2("POST", "/apply", &body);
+        eprintln!("10 000 endpoints, {policy}: {:?}", began.elapsed());
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(ask(&client, "after"), "after");
+        let placed: std::collections::BTreeSet<String> = (0..2 * most)
+            .map(|_| {
+                udp_client(port).send(b"x").unwrap();
+                let sessions = lab.sessions();
+                sessions.last().unwrap()["destination"]["endpoint"]["name"].to_string()
+            })
+            .collect();
+        assert!(placed.len() >= most, "{policy}: {placed:?}");
+    }
+}

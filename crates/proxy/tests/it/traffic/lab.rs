@@ -1,9 +1,9 @@
 //! A proxy in this process, with peers around it.
 
 use portolan_proxy::config::json::Json;
-use portolan_proxy::io::{DataPlane, Options};
-use portolan_proxy::rest::exchange::Request;
-use portolan_proxy::rest::server::{self, Running};
+use portolan_proxy::io::{DataPlane, Lookup, Options};
+use portolan_proxy::rest::exchange::{Desk, Request};
+use portolan_proxy::rest::server::{self, Inbox, Running};
 use portolan_proxy::rest::{Access, Api, Settings};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -30,9 +30,24 @@ impl Lab {
     }
 
     pub(super) fn with_workers(workers: usize) -> Self {
+        Self::with_desk(workers, |desk| desk)
+    }
+
+    /// `change` puts something between the workers and the API.
+    pub(super) fn with_desk(workers: usize, change: impl FnOnce(Arc<dyn Desk>) -> Arc<dyn Desk>) -> Self {
         let (desk, inbox) = server::desk();
-        let options = Options { workers, desk: Some(desk), ..Options::default() };
-        let plane = DataPlane::start(options).unwrap();
+        let options = Options { workers, desk: Some(change(desk)), ..Options::default() };
+        Self::around(DataPlane::start(options).unwrap(), inbox)
+    }
+
+    /// Names of endpoints are looked up by a function of the test.
+    pub(super) fn with_names(lookup: &Lookup) -> Self {
+        let (desk, inbox) = server::desk();
+        let options = Options { workers: 2, desk: Some(desk), ..Options::default() };
+        Self::around(DataPlane::start_with_names(options, lookup).unwrap(), inbox)
+    }
+
+    fn around(plane: Arc<DataPlane>, inbox: Inbox) -> Self {
         let access = Access::new(None, false, true).unwrap();
         let api = Arc::new(Api::new(Arc::clone(&plane) as _, access, Settings::default()));
         let server = Some(server::start(Arc::clone(&api), inbox, None).unwrap());
@@ -45,15 +60,25 @@ impl Lab {
     /// Puts a whole config in force; socket files and logs may lie in the lab's directory.
     pub(super) fn load(&self, config: &Value) {
         let mut config = config.clone();
-        let admin = json!({ "uds_dirs": [self.dir.path()], "log_dir": self.dir.path() });
-        config["admin"] = admin;
+        for field in ["uds_dirs", "log_dir"] {
+            let dir = json!(self.dir.path());
+            config["admin"][field] = if field == "uds_dirs" { json!([dir]) } else { dir };
+        }
         self.api.load(&Json::from(&config)).unwrap_or_else(|refusal| panic!("{config}: {refusal}"));
     }
 
     pub(super) fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        self.request(method, &format!("/api/v1{path}"), body)
+    }
+
+    pub(super) fn call_v2(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        self.request(method, &format!("/api/v2{path}"), Some(body))
+    }
+
+    fn request(&self, method: &str, target: &str, body: Option<&Value>) -> (u16, Value) {
         let request = Request {
             method: method.to_owned(),
-            target: format!("/api/v1{path}"),
+            target: target.to_owned(),
             headers: vec![("content-type".to_owned(), "application/json".to_owned())],
             body: body.map(|body| body.to_string().into_bytes()).unwrap_or_default(),
             ..Request::default()
@@ -76,6 +101,12 @@ impl Lab {
     pub(super) fn delete(&self, path: &str) {
         let (status, answer) = self.call("DELETE", path, None);
         assert_eq!(status, 200, "DELETE {path}: {answer}");
+    }
+
+    /// A number of the metrics; nothing if it is not there.
+    pub(super) fn metric(&self, series: &str) -> Option<u64> {
+        let text = self.api.metrics();
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
     pub(super) fn sessions(&self) -> Vec<Value> {

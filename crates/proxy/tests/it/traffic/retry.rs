@@ -73,24 +73,3 @@ fn a_lost_upstream_is_connected_again_for_a_waiting_client() {
     }
     assert_eq!(lab.sessions().len(), 1);
 }
-
-#[test]
-fn an_open_circuit_refuses_at_once() {
-    let lab = Lab::new();
-    let (port, upstream) = (free_port(), super::lab::tcp_server(echo));
-    let mut cluster = tcp_cluster("c", upstream.port());
-    cluster["options"] = json!({ "max_sessions": 1 });
-    let route = json!({ "destination": cluster });
-    lab.listener_with("l", json!({ "protocol": "TCP", "port": port }), route, json!({ "track": 60 }));
-    let mut first = tcp_client(port);
-    first.write_all(b"x").unwrap();
-    assert_eq!(read_exact(&mut first, 1), "x");
-    assert_eq!(tcp_client(port).read(&mut [0; 10]).unwrap_or(0), 0);
-    until("the second to be told", || lab.sessions().len() == 2 && lab.sessions()[1]["status"] == "DESTROYED");
-    assert_eq!(lab.sessions()[1]["events"][2]["message"], json!("Service Unavailable"));
-    drop(first);
-    until("the first to end", || lab.sessions()[0]["status"] == "DESTROYED");
-    let mut third = tcp_client(port);
-    third.write_all(b"y").unwrap();
-    assert_eq!(read_exact(&mut third, 1), "y");
-}

@@ -47,6 +47,10 @@ fn nothing_that_rules_say_ends_the_process() {
     action["rewrite"] = rewrite;
     rules(&lab, replaced, "UDP", &json!([{ "action": action }]));
     assert_eq!(ask(&udp_client(replaced), "still here"), "still here");
+    let deep = free_port();
+    action["rewrite"] = json!([{ "path": "/a".repeat(100_000), "value": 1 }]);
+    rules(&lab, deep, "UDP", &json!([{ "action": action }]));
+    assert_eq!(ask(&udp_client(deep), "and still"), "and still");
 }
 
 #[test]
