@@ -189,13 +189,11 @@ impl Turn for Egress {
             metrics.show(model);
             *counted = Some(now);
         }
-        match failure {
-            Some(problem) => Err(problem),
-            None => {
-                let recount = recount.filter(|_| !moved.is_empty());
-                Ok(next([again, patient, recount, recycling.due(options.keep_unseen)], probation, now))
-            }
+        if let Some(problem) = failure {
+            return Err(problem);
         }
+        let recount = recount.filter(|_| !moved.is_empty());
+        Ok(next([again, patient, recount, recycling.due(options.keep_unseen)], probation, now))
     }
 }
 

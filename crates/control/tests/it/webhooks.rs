@@ -34,7 +34,7 @@ async fn a_webhook_that_denies_defaults_and_rotates_while_requests_run_fails_no_
 ) -> anyhow::Result<()> {
     // Serving certificates live a few seconds, so they are renewed between the authority's rotations too.
     let settle = Duration::from_secs(3);
-    let schedule = Schedule { serving: Duration::from_secs(6), settle, retire: settle, ..FAST };
+    let schedule = Schedule { serving: Duration::from_secs(12), settle, retire: settle, ..FAST };
     let world = World::new(backend, "hooks").await?;
     let mut replicas = Vec::new();
     for seed in [1, 2] {
