@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 
 use super::value::is_falsy;
 
-/// Arrays grow to this length by a write, at most: metadata is small, an index in a rule may not be.
-const LONGEST_ARRAY: usize = 4096;
+/// Arrays grow to this length by a write, at most: metadata is small, an index in a rule may not be, and a rule may
+/// write very often.
+const LONGEST_ARRAY: usize = 64;
 
 /// Objects are made to this depth by a write, at most: deeper ones could not be taken down again without running
 /// out of stack.
