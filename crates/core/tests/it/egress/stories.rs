@@ -99,6 +99,23 @@ fn all_gateways_off_then_on_keeps_placement() {
 }
 
 #[test]
+fn nodes_that_go_and_come_together_are_planned_together() {
+    let mut world = world("10.6.1.1-10.6.1.6", 3);
+    add(&mut world, 6, Ask::PreferUnallocated);
+    let mut planner = Planner::new(world.clone(), Ledger::default());
+    let set = |names: &[&'static str], ready: bool| {
+        let spec = Node { ready, ..world.nodes["n0"].clone() };
+        names.iter().map(|name| (NodeName::from(*name), Some(spec.clone()))).collect::<Vec<_>>()
+    };
+    let gone = planner.change_nodes(set(&["n0", "n1"], false));
+    assert!(gone.moves.iter().all(|m| m.to.as_deref() == Some("n2")) && gone.moves.len() == 4, "each moves once");
+    planner.change_nodes(set(&["n2"], false));
+    let back = planner.change_nodes(set(&["n0", "n1"], true));
+    assert_eq!(back.moves.len(), 6);
+    assert_eq!(loads(&planner.plan()).into_values().collect::<Vec<_>>(), [3, 3, 0]);
+}
+
+#[test]
 fn a_pool_shrunk_under_use_keeps_serving_and_gives_nothing_anew() {
     let mut world = world("10.6.1.1-10.6.1.4", 2);
     add(&mut world, 3, Ask::PreferUnallocated);
