@@ -237,6 +237,33 @@ fn nodes_share_their_room_between_gateways() {
 }
 
 #[test]
+fn an_address_that_must_leave_makes_room_for_another_gateway() {
+    let mut world = world("10.6.1.1-10.6.1.9", 1);
+    world.nodes.get_mut("n0").unwrap().capacity = Some(1);
+    let mut other = world.gateways["g"].clone();
+    other.pool = Pool::parse(&["10.7.1.1-10.7.1.9"], &[]).unwrap();
+    world.gateways.insert("h".into(), other);
+    add(&mut world, 1, Ask::Default);
+    world.policies.insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, Ask::PreferUnallocated) });
+    let mut planner = Planner::new(world, Ledger::default());
+    assert_eq!(planner.unmet(&policy_name(7)), Some(Unmet::NoCapacity));
+    planner.change(Change::Barred(address("10.6.1.1"), BTreeSet::from(["n0".into()])));
+    assert_eq!((planner.unmet(&policy_name(7)), planner.unmet(&policy_name(0))), (None, Some(Unmet::NoReadyNode)));
+}
+
+#[test]
+fn an_address_whose_old_record_is_gone_can_be_given() {
+    let mut world = world("10.6.1.1-10.6.1.2", 1);
+    add(&mut world, 1, Ask::Explicit(v4("10.6.1.1")));
+    let old = Held { gateway: "gone".into(), pair: None, slot: 2, node: None, epoch: 1 };
+    let ledger = Ledger { addresses: BTreeMap::from([(address("10.6.1.1"), old)]), ..Ledger::default() };
+    let mut planner = Planner::new(world, ledger);
+    assert_eq!(planner.unmet(&policy_name(0)), Some(Unmet::Taken(address("10.6.1.1"))));
+    planner.change(Change::Recorded(address("10.6.1.1"), None));
+    assert_eq!(planner.unmet(&policy_name(0)), None);
+}
+
+#[test]
 fn whoever_waits_is_asked_again_when_a_later_one_was_served() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
     world.nodes.get_mut("n0").unwrap().capacity = Some(1);
