@@ -132,9 +132,7 @@ impl Model {
     pub(super) fn end_probation(&mut self, cache: &Cache, probation: &mut Probation, now: Instant, dirty: &mut Dirty) {
         let over: Vec<NodeName> =
             probation.waiting().filter(|(_, until)| *until <= now).map(|(node, _)| node.clone()).collect();
-        for name in over {
-            self.node(cache, name, probation, now, dirty);
-        }
+        self.nodes(cache, over, probation, now, dirty);
     }
 
     fn follow_nodes(
@@ -146,20 +144,29 @@ impl Model {
         dirty: &mut Dirty,
     ) {
         let names: BTreeSet<&String> = moved.nodes.iter().chain(&moved.tunnels).map(|key| &key.name).collect();
-        for name in names {
-            dirty.tunnels.insert(name.clone());
-            self.node(cache, name.as_str().into(), probation, now, dirty);
-        }
+        dirty.tunnels.extend(names.iter().map(|name| (*name).clone()));
+        let names = names.into_iter().map(|name| name.as_str().into()).collect();
+        self.nodes(cache, names, probation, now, dirty);
     }
 
-    fn node(&mut self, cache: &Cache, name: NodeName, probation: &mut Probation, now: Instant, dirty: &mut Dirty) {
-        let now = node(cache, &name, probation, now);
-        if self.planner.world().nodes.get(&name) != now.as_ref() {
-            dirty.standby = true;
+    /// Several nodes at once, so that nothing moves twice.
+    fn nodes(
+        &mut self,
+        cache: &Cache,
+        names: Vec<NodeName>,
+        probation: &mut Probation,
+        now: Instant,
+        dirty: &mut Dirty,
+    ) {
+        let mut changes = Vec::new();
+        for name in names {
+            let now = node(cache, &name, probation, now);
+            dirty.standby |= self.planner.world().nodes.get(&name) != now.as_ref();
+            // The phase of a tunnel is shown by every gateway that selects the node.
+            dirty.gateways.extend(self.planner.gateways_of(&name));
+            changes.push((name, now));
         }
-        // The phase of a tunnel is shown by every gateway that selects the node.
-        dirty.gateways.extend(self.planner.gateways_of(&name));
-        dirty.take(self.planner.change(Change::Node(name, now)));
+        dirty.take(self.planner.change_nodes(changes));
     }
 
     /// True when policies must be judged anew, as the gateways they may use changed.

@@ -1,5 +1,5 @@
-//! Every file of `examples/` is applied with the real kubectl, on both API servers, and does what its first lines say:
-//! a comment that is a `kubectl wait` is run.
+//! Every file of `examples/egress` is applied with the real kubectl, on both API servers, and does what its first lines
+//! say: a comment that is a `kubectl wait` is run. What the proxy is given is run by its own tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -13,6 +13,9 @@ use crate::harness::{Backend, on_both_servers};
 on_both_servers! {
     every_example_applies_and_becomes_what_it_says,
 }
+
+/// The examples that are for the operator.
+const CAPABILITY: &str = "egress";
 
 async fn every_example_applies_and_becomes_what_it_says(backend: Backend) -> anyhow::Result<()> {
     let files = files()?;
@@ -58,12 +61,9 @@ async fn kubectl(world: &World, words: Vec<String>) -> anyhow::Result<Output> {
 }
 
 fn files() -> anyhow::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for folder in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples"))? {
-        for file in std::fs::read_dir(folder?.path())? {
-            files.push(file?.path().canonicalize()?);
-        }
-    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(CAPABILITY);
+    let files = std::fs::read_dir(folder)?.map(|file| Ok(file?.path().canonicalize()?));
+    let mut files = files.collect::<anyhow::Result<Vec<PathBuf>>>()?;
     files.sort();
     Ok(files)
 }

@@ -137,6 +137,16 @@ impl Planner {
         self.settle(round)
     }
 
+    /// Takes in what became of several nodes at once: nothing moves to one that goes too, and what waits for a node is
+    /// spread over all that came.
+    pub fn change_nodes(&mut self, nodes: impl IntoIterator<Item = (NodeName, Option<Node>)>) -> Touched {
+        let mut round = Round::default();
+        for (name, node) in nodes {
+            self.change_node(&name, node.as_ref(), &mut round);
+        }
+        self.settle(round)
+    }
+
     /// The world as it stands.
     pub fn world(&self) -> &World {
         &self.world

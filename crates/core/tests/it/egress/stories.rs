@@ -99,6 +99,23 @@ fn all_gateways_off_then_on_keeps_placement() {
 }
 
 #[test]
+fn nodes_that_go_and_come_together_are_planned_together() {
+    let mut world = world("10.6.1.1-10.6.1.6", 3);
+    add(&mut world, 6, Ask::PreferUnallocated);
+    let mut planner = Planner::new(world.clone(), Ledger::default());
+    let set = |names: &[&'static str], ready: bool| {
+        let spec = Node { ready, ..world.nodes["n0"].clone() };
+        names.iter().map(|name| (NodeName::from(*name), Some(spec.clone()))).collect::<Vec<_>>()
+    };
+    let gone = planner.change_nodes(set(&["n0", "n1"], false));
+    assert!(gone.moves.iter().all(|m| m.to.as_deref() == Some("n2")) && gone.moves.len() == 4, "each moves once");
+    planner.change_nodes(set(&["n2"], false));
+    let back = planner.change_nodes(set(&["n0", "n1"], true));
+    assert_eq!(back.moves.len(), 6);
+    assert_eq!(loads(&planner.plan()).into_values().collect::<Vec<_>>(), [3, 3, 0]);
+}
+
+#[test]
 fn a_pool_shrunk_under_use_keeps_serving_and_gives_nothing_anew() {
     let mut world = world("10.6.1.1-10.6.1.4", 2);
     add(&mut world, 3, Ask::PreferUnallocated);
@@ -217,6 +234,33 @@ fn nodes_share_their_room_between_gateways() {
     let touched = planner.change(Change::Recorded(address("10.6.1.1"), None));
     assert_eq!(planner.unmet(&policy_name(7)), None, "room comes free when the record is gone");
     assert!(touched.policies.contains(&policy_name(7)));
+}
+
+#[test]
+fn an_address_that_must_leave_makes_room_for_another_gateway() {
+    let mut world = world("10.6.1.1-10.6.1.9", 1);
+    world.nodes.get_mut("n0").unwrap().capacity = Some(1);
+    let mut other = world.gateways["g"].clone();
+    other.pool = Pool::parse(&["10.7.1.1-10.7.1.9"], &[]).unwrap();
+    world.gateways.insert("h".into(), other);
+    add(&mut world, 1, Ask::Default);
+    world.policies.insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, Ask::PreferUnallocated) });
+    let mut planner = Planner::new(world, Ledger::default());
+    assert_eq!(planner.unmet(&policy_name(7)), Some(Unmet::NoCapacity));
+    planner.change(Change::Barred(address("10.6.1.1"), BTreeSet::from(["n0".into()])));
+    assert_eq!((planner.unmet(&policy_name(7)), planner.unmet(&policy_name(0))), (None, Some(Unmet::NoReadyNode)));
+}
+
+#[test]
+fn an_address_whose_old_record_is_gone_can_be_given() {
+    let mut world = world("10.6.1.1-10.6.1.2", 1);
+    add(&mut world, 1, Ask::Explicit(v4("10.6.1.1")));
+    let old = Held { gateway: "gone".into(), pair: None, slot: 2, node: None, epoch: 1 };
+    let ledger = Ledger { addresses: BTreeMap::from([(address("10.6.1.1"), old)]), ..Ledger::default() };
+    let mut planner = Planner::new(world, ledger);
+    assert_eq!(planner.unmet(&policy_name(0)), Some(Unmet::Taken(address("10.6.1.1"))));
+    planner.change(Change::Recorded(address("10.6.1.1"), None));
+    assert_eq!(planner.unmet(&policy_name(0)), None);
 }
 
 #[test]
