@@ -34,7 +34,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// Whether the threads beside the worker have started and sleep: their start takes memory, however late it comes.
 fn helpers_rest() -> bool {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let stats = tasks.map(|task| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default());
     let resting = |stat: &String| ["(proxy-names) S ", "(proxy-log) S "].iter().any(|name| stat.contains(name));
     stats.filter(resting).count() == 5
