@@ -1,9 +1,10 @@
 //! Connecting stages.
 
+use super::circuit::{settle_pending, settle_retry};
 use super::cluster::Layout;
 use super::link::{Codec, Link, Stream, WsState};
 use super::loops::Family;
-use super::session::{Handshake, Session, Stage};
+use super::session::{Handshake, Session};
 use super::slab::Key;
 use super::sync::Member;
 use super::sys::{self, UnixKind};
@@ -20,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// What came of an attempt.
@@ -82,38 +83,6 @@ impl Worker {
         session.life.handle_failure(stage, &failure, &session.name, self.now);
     }
 
-    /// Counts a failure against the endpoint of a stage.
-    pub(super) fn blame(&self, stage: &Stage) {
-        let (Some(state), Some(cluster)) = (&stage.state, &stage.cluster) else { return };
-        let outlier = &cluster.options.outlier;
-        // All endpoints are looked at only if it matters.
-        let matters = state.health.lock().is_last_failure(outlier);
-        let may_eject = matters && self.layouts.get(&cluster.name).is_some_and(|layout| layout.may_eject());
-        state.health.lock().failed(outlier, may_eject, self.now.ms);
-    }
-
-    /// Lets a stage be tried again, unless its cluster has enough of that.
-    fn admit_retry(&mut self, stage: &mut Stage) -> Option<Failure> {
-        let (outlet, cluster) = (stage.outlet.as_ref()?, stage.cluster.as_ref()?);
-        let most = cluster.options.max_retries.filter(|_| stage.retrying.is_none());
-        let crowded = most.is_some_and(|most| outlet.retrying.load(Relaxed) >= most);
-        if crowded || !outlet.budget.lock().retry(self.now.ms) {
-            let limit = if crowded { "max_retries" } else { "retry_budget" };
-            return Some(self.open_circuit(cluster, limit));
-        }
-        if stage.retrying.is_none() {
-            outlet.retrying.fetch_add(1, Relaxed);
-            stage.retrying = Some(Arc::clone(outlet));
-        }
-        None
-    }
-
-    /// A cluster takes no more of something.
-    fn open_circuit(&self, cluster: &Cluster, limit: &'static str) -> Failure {
-        *self.stats.by_name.lock().circuits.entry((Arc::clone(&cluster.name), limit)).or_default() += 1;
-        Failure::unavailable(format!("Circuit of cluster \"{}\" is open: {limit}", cluster.name))
-    }
-
     /// Releases what a stage holds: socket, counts, group.
     pub(super) fn give_up_stage(&mut self, session: &mut Session, stage: usize) {
         let key = session.key;
@@ -166,29 +135,6 @@ impl Worker {
         let connecting =
             matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || is_upgrading(stream));
         Ok(if connecting || handshake { Attempt::Pending } else { Attempt::Stands })
-    }
-
-    /// Circuits: a cluster takes so many sessions and attempts, and no more.
-    fn count_stage(&self, stage: &mut Stage, layout: &Layout) -> Result<(), Failure> {
-        let Layout { cluster, outlet, .. } = layout;
-        let over = |limit: Option<usize>, count: &AtomicUsize| limit.is_some_and(|most| count.load(Relaxed) >= most);
-        if over(cluster.options.max_sessions, &outlet.sessions) {
-            return Err(self.open_circuit(cluster, "max_sessions"));
-        }
-        if over(cluster.options.max_pending, &outlet.pending) {
-            return Err(self.open_circuit(cluster, "max_pending"));
-        }
-        outlet.sessions.fetch_add(1, Relaxed);
-        outlet.pending.fetch_add(1, Relaxed);
-        if stage.retrying.is_none() {
-            outlet.budget.lock().attempt(self.now.ms);
-        }
-        stage.cluster = Some(Arc::clone(cluster));
-        stage.outlet = Some(Arc::clone(outlet));
-        stage.pending = true;
-        let label = (Arc::clone(&cluster.name), cluster.spec.protocol());
-        *self.stats.by_name.lock().clusters.entry(label).or_default() += 1;
-        Ok(())
     }
 
     fn choose_endpoint(&mut self, session: &mut Session, stage: usize, layout: &Layout) -> Result<(), Failure> {
@@ -537,28 +483,6 @@ fn meter_session(session: &mut Session, stage: usize) {
     let mut meters = outlet.meters.lock();
     if meters.len() < METERED {
         place.meter = Some(Arc::clone(meters.entry(session.name.to_string()).or_default()));
-    }
-}
-
-/// The endpoint of a stage answers.
-pub(super) fn prove(stage: &mut Stage) {
-    stage.unproven = false;
-    if let Some(state) = &stage.state {
-        state.health.lock().succeeded();
-    }
-}
-
-/// A stage is not about to be tried again any more.
-pub(super) fn settle_retry(stage: &mut Stage) {
-    if let Some(outlet) = stage.retrying.take() {
-        outlet.retrying.fetch_sub(1, Relaxed);
-    }
-}
-
-/// An attempt is over, for better or worse.
-fn settle_pending(stage: &mut Stage) {
-    if let Some(outlet) = stage.outlet.as_ref().filter(|_| std::mem::replace(&mut stage.pending, false)) {
-        outlet.pending.fetch_sub(1, Relaxed);
     }
 }
 

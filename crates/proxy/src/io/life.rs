@@ -1,7 +1,7 @@
 //! What a session's state machine asks for, done with sockets.
 
+use super::circuit::{prove, settle_retry};
 use super::commands::Ids;
-use super::connect::{prove, settle_retry};
 use super::link::{Codec, Link, Splice};
 use super::relay::cluster_name;
 use super::session::{Greeting, Session};

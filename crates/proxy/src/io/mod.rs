@@ -20,6 +20,7 @@
 )]
 
 mod access_log;
+mod circuit;
 mod cluster;
 mod commands;
 mod connect;

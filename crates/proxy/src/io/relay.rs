@@ -68,7 +68,7 @@ impl Worker {
     pub(super) fn handle_stage(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
         self.hot[session.key.slot as usize].seen = self.now.ms;
         if session.stages[at - 1].unproven {
-            super::connect::prove(&mut session.stages[at - 1]);
+            super::circuit::prove(&mut session.stages[at - 1]);
         }
         if session.stages[at - 1].handshake.is_some() {
             return self.handle_answer(session, at - 1, message);

@@ -439,7 +439,7 @@ impl Worker {
         }
         session.splice = Some(splice);
         if session.stages[0].unproven && moved[1].1 > 0 {
-            super::connect::prove(&mut session.stages[0]);
+            super::circuit::prove(&mut session.stages[0]);
         }
         self.count_moved(session.key.slot, moved);
         for (at, wanted) in wants.into_iter().enumerate() {

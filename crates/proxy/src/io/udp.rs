@@ -1,6 +1,6 @@
 //! The packet path: datagrams in by batches, grouped by flow, out by as few calls as possible.
 
-use super::connect::prove;
+use super::circuit::prove;
 use super::flow::FlowKey;
 use super::link::Link;
 use super::session::Greeting;
