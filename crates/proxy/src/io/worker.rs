@@ -5,7 +5,7 @@ use super::commands::Command;
 use super::flow::FlowTable;
 use super::loops::Family;
 use super::nascent::Nascent;
-use super::port::Port;
+use super::port::{Place, Port};
 use super::ring::Ring;
 use super::session::{Hot, Session};
 use super::setup::Rules;
@@ -316,6 +316,7 @@ impl Worker {
     }
 
     fn each_second(&mut self) {
+        self.count_kernel_drops();
         let second = Second { at: self.now.ms, busy_ns: sys::thread_cpu_ns(), generation: self.snapshot.generation };
         let before = std::mem::replace(&mut self.second, second);
         let busy = second.busy_ns.saturating_sub(before.busy_ns) / 1000;
@@ -329,6 +330,14 @@ impl Worker {
         let gone: Vec<u32> = self.ports.values().filter(|port| unused(port)).map(|port| port.port.id).collect();
         for id in gone {
             self.close_port(id);
+        }
+    }
+
+    fn count_kernel_drops(&mut self) {
+        for open in self.ports.values_mut().filter(|open| matches!(open.port.place, Place::Udp(_))) {
+            let drops = sys::dropped_by_kernel(open.fd);
+            self.stats.drop_packets(Drop::KernelQueue, u64::from(drops.wrapping_sub(open.drops)));
+            open.drops = drops;
         }
     }
 

@@ -1,0 +1,50 @@
+//! CPU time of the data plane against floors that do nothing else, and against nginx and Envoy.
+//!
+//! Everything runs on one loopback in a network namespace of its own. Contestants are processes pinned to
+//! processor 1; the load and its sinks share processor 0. A round sends the same load through both sides in turns,
+//! and a result is the median of the rounds' ratios of CPU time per packet that arrived.
+#![expect(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    clippy::disallowed_methods,
+    reason = "a benchmark: raw system calls, programs that are started, and figures made of counts"
+)]
+
+#[path = "proxy/bare.rs"]
+mod bare;
+#[path = "proxy/contestant.rs"]
+mod contestant;
+#[path = "proxy/place.rs"]
+mod place;
+#[path = "proxy/roles.rs"]
+mod roles;
+#[path = "proxy/rows.rs"]
+mod rows;
+#[path = "proxy/sessions.rs"]
+mod sessions;
+#[path = "proxy/setting.rs"]
+mod setting;
+#[path = "proxy/streams.rs"]
+mod streams;
+#[path = "proxy/udp.rs"]
+mod udp;
+
+use portolan_bench::Bench;
+use std::process::ExitCode;
+
+/// Rounds of each row at least.
+const ROUNDS: usize = 10;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some("--role") => roles::play(&words[1..]).map(|()| ExitCode::SUCCESS),
+        Some("--inside") => {
+            place::own_network()?;
+            rows::run(Bench::with_arguments("proxy", words.into_iter().skip(1))?.with_rounds(ROUNDS))
+        }
+        _ => place::run_inside("--inside"),
+    }
+}
