@@ -308,7 +308,9 @@ impl Bench {
             self.refused.push(refusal.clone());
             return Ok(refusal);
         }
-        let said = format!("{}: measured", row.name);
+        let ratio = row.ratio.map(|ratio| format!(", ratio {}", significant(ratio))).unwrap_or_default();
+        let verdict = if row.met { "met" } else { "NOT met" };
+        let said = format!("{}: {}{ratio}, goal {} {verdict}", row.name, significant(row.ours), row.goal);
         self.rows.push(row);
         Ok(said)
     }
@@ -375,7 +377,8 @@ impl Goal {
             Measure::Value => "ours",
             Measure::Exponent => "exponent",
         };
-        format!("{what} <= {}", self.at_most)
+        let limit = format!("{:.3}", self.at_most);
+        format!("{what} <= {}", limit.trim_end_matches('0').trim_end_matches('.'))
     }
 }
 

@@ -1,8 +1,9 @@
 //! CPU time of the data plane against floors that do nothing else, and against nginx and Envoy.
 //!
-//! Everything runs on one loopback in a network namespace of its own. Contestants are processes pinned to
-//! processor 1; the load and its sinks share processor 0. A round sends the same load through both sides in turns,
-//! and a result is the median of the rounds' ratios of CPU time per packet that arrived.
+//! Everything runs on one loopback in a network namespace of its own, contestants as processes of their own on
+//! processor 1. Datagrams come in volleys from a sender on the same processor, so that each contestant always has a
+//! backlog; bytes of streams come from and go to processor 0. A round sends the same load through both sides in
+//! random order, and a result is the median of the rounds' ratios of CPU time per packet that arrived.
 #![expect(
     unsafe_code,
     clippy::cast_possible_truncation,

@@ -5,6 +5,8 @@ use portolan_proxy::io::sys::{BATCH, Epoll, Gather, READ, RecvBatch, coalesce};
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
@@ -31,6 +33,8 @@ pub(crate) struct Bare {
     sink: u16,
     variant: Variant,
     table: Vec<RawFd>,
+    /// Set when all flows are to be forgotten.
+    forget: Arc<AtomicBool>,
     sockets: Vec<UdpSocket>,
 }
 
@@ -40,7 +44,13 @@ impl Bare {
         if variant == Variant::Coalescing {
             coalesce(socket.as_raw_fd());
         }
-        Ok(Self { socket, sink, variant, table: vec![-1; 65_536], sockets: Vec::new() })
+        let (table, forget) = (vec![-1; 65_536], Arc::default());
+        Ok(Self { socket, sink, variant, table, forget, sockets: Vec::new() })
+    }
+
+    /// Setting it makes the forwarder forget its flows; it is cleared when that is done.
+    pub(crate) fn forget(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.forget)
     }
 
     pub(crate) fn run(mut self) {
@@ -51,7 +61,12 @@ impl Bare {
         let mut segments = [0; BATCH];
         let mut to = [0; BATCH];
         loop {
-            epoll.wait(-1).expect("readiness");
+            epoll.wait(20).expect("readiness");
+            if self.forget.load(Relaxed) {
+                self.sockets.clear();
+                self.table.fill(-1);
+                self.forget.store(false, Relaxed);
+            }
             let Ok(count) = batch.receive(self.socket.as_raw_fd(), 0) else { continue };
             for i in 0..count {
                 segments[i] = batch.take(i).segment;

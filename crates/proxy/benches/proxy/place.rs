@@ -1,9 +1,9 @@
 //! The place of the benchmark: a network namespace of its own, equal socket buffers, one processor each.
 
 use anyhow::Context as _;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::fs;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// What every contestant's sockets may hold. None of them sets its own.
 const BUFFER: &str = "4194304";
@@ -14,16 +14,14 @@ pub(crate) const THEIRS: &[usize] = &[1];
 const OURS: &[usize] = &[0];
 
 /// The machine's default socket buffers, given back in the end: they cannot be set for one namespace alone.
-struct Buffers(Vec<(File, String)>);
+struct Buffers(Vec<(&'static str, String)>);
 
 impl Buffers {
     fn set() -> anyhow::Result<Self> {
-        let set = |path: &str| {
-            let mut file = OpenOptions::new().read(true).write(true).open(path)?;
-            let mut before = String::new();
-            file.read_to_string(&mut before)?;
-            file.write_all(BUFFER.as_bytes())?;
-            Ok((file, before))
+        let set = |path| {
+            let before = fs::read_to_string(path)?;
+            fs::write(path, BUFFER)?;
+            Ok((path, before))
         };
         let all: std::io::Result<Vec<_>> = SETTINGS.into_iter().map(set).collect();
         Ok(Self(all.context("setting the default socket buffers failed: run this benchmark as root")?))
@@ -32,9 +30,9 @@ impl Buffers {
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        for (file, before) in &mut self.0 {
+        for (path, before) in &self.0 {
             // Nothing is left to try where this fails.
-            file.write_all(before.as_bytes()).ok();
+            fs::write(path, before).ok();
         }
     }
 }
@@ -42,17 +40,25 @@ impl Drop for Buffers {
 /// Sets the machine up, runs this program again as `inner` with the same arguments, and puts everything back.
 pub(crate) fn run_inside(inner: &str) -> anyhow::Result<ExitCode> {
     let buffers = Buffers::set()?;
-    // Ctrl-C ends the inner program, and this one goes on to give the buffers back; a handler, unlike a signal that
-    // is ignored, is not inherited.
-    // SAFETY: the handler does nothing, so it may run at any time.
-    unsafe { libc::signal(libc::SIGINT, nothing as *const () as libc::sighandler_t) };
-    let status = Command::new(std::env::current_exe()?).arg(inner).args(std::env::args().skip(1)).status();
+    let mut child = Command::new(std::env::current_exe()?).arg(inner).args(std::env::args().skip(1)).spawn()?;
+    INNER.store(child.id().cast_signed(), Relaxed);
+    // A signal ends the inner program, and this one goes on to give the buffers back.
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler reads an atomic and calls `kill`, both of which a handler may do.
+        unsafe { libc::signal(signal, end_inner as *const () as libc::sighandler_t) };
+    }
+    let status = child.wait();
     drop(buffers);
     let code = status?.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-extern "C" fn nothing(_signal: libc::c_int) {}
+static INNER: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn end_inner(_signal: libc::c_int) {
+    // SAFETY: a child that was not waited for yet, so the number is still its own.
+    unsafe { libc::kill(INNER.load(Relaxed), libc::SIGKILL) };
+}
 
 /// Leaves the machine's network for one that has nothing but a loopback.
 pub(crate) fn own_network() -> anyhow::Result<()> {
@@ -72,7 +78,7 @@ pub(crate) fn own_network() -> anyhow::Result<()> {
     };
     anyhow::ensure!(done, "making a network namespace failed ({})", std::io::Error::last_os_error());
     // each session takes a port, and so does its client
-    std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535").context("widening the port range failed")
+    fs::write("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535").context("widening the port range failed")
 }
 
 /// Starts a program on these processors.
@@ -82,6 +88,29 @@ pub(crate) fn spawn(command: &mut Command, processors: &[usize]) -> std::io::Res
     let child = command.spawn();
     pin(OURS);
     child
+}
+
+/// Puts the calling thread onto the contestants' processor, before all of them.
+///
+/// A forwarder that is faster than its load never has a backlog, and what it then pays for is being woken. Here a
+/// volley is sent before the forwarder gets to run, so each one works through full batches, as it would under full
+/// load, and none is judged by how much it idles.
+pub(crate) fn beside() {
+    pin(THEIRS);
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
+}
+
+/// Puts it back onto the other processor, as one among many.
+pub(crate) fn apart() {
+    schedule(libc::SCHED_OTHER, 0);
+    pin(OURS);
+}
+
+fn schedule(policy: libc::c_int, priority: libc::c_int) {
+    let wanted = libc::sched_param { sched_priority: priority };
+    // SAFETY: a live parameter of the right type.
+    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const wanted) };
+    assert_eq!(done, 0, "root may choose how its threads are scheduled");
 }
 
 /// Binds the calling thread to these processors.

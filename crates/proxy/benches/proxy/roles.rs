@@ -11,7 +11,8 @@ use std::io::{BufRead as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 /// Plays a role until nobody gives orders any more.
 pub(crate) fn play(words: &[String]) -> anyhow::Result<()> {
@@ -19,8 +20,15 @@ pub(crate) fn play(words: &[String]) -> anyhow::Result<()> {
         ["ours", workers, config] => ours(workers.parse()?, config),
         ["bare", variant, port, sink] => {
             let bare = Bare::new(variant.parse()?, port.parse()?, sink.parse()?)?;
+            let forget = bare.forget();
             std::thread::spawn(move || bare.run());
-            obey(|_| "done".to_owned())
+            obey(|_| {
+                forget.store(true, Relaxed);
+                while forget.load(Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                "done".to_owned()
+            })
         }
         ["splice", port, sink] => {
             let listener = TcpListener::bind(("127.0.0.1", port.parse()?))?;

@@ -16,9 +16,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 /// Small packets, never two of a flow in one batch.
-const SINGLE: Shape = Shape { size: 64, flows: 64, burst: 1, joined: false, rate: 250_000.0, packets: 25_000 };
+const SINGLE: Shape = Shape { size: 64, flows: 64, burst: 1, joined: false, volley: 512, packets: 25_600 };
 const BURSTS: Shape = Shape { flows: 8, burst: 8, ..SINGLE };
-const JOINED: Shape = Shape { joined: true, rate: 500_000.0, packets: 100_000, ..BURSTS };
+const JOINED: Shape = Shape { joined: true, volley: 2048, packets: 204_800, ..BURSTS };
 
 /// Bytes of one write to a stream, and writes of a turn.
 const CHUNK: usize = 65_536;
@@ -91,9 +91,9 @@ impl Table {
         let bare = |process, port, shape| Way { name: "bare forwarder", process, port: BARE + port, shape };
         let own = |port, shape| Way { name: "portolan", process: ours, port: OURS + port, shape };
         let goal = Goal::ratio(1.0 / 0.85);
-        self.datagrams("UDP 64 B", goal, own(TO_SINK, SINGLE), bare(&plain, TO_SINK, SINGLE))?;
+        self.datagrams("UDP 64 B, bare forwarder", goal, own(TO_SINK, SINGLE), bare(&plain, TO_SINK, SINGLE))?;
         let large = Shape { size: 1200, ..SINGLE };
-        self.datagrams("UDP 1200 B", goal, own(TO_SINK, large), bare(&plain, TO_SINK, large))?;
+        self.datagrams("UDP 1200 B, bare forwarder", goal, own(TO_SINK, large), bare(&plain, TO_SINK, large))?;
         let goal = Goal::ratio(1.0 / 2.2);
         let pair = (own(TO_JOINED_SINK, BURSTS), bare(&to_joined, TO_JOINED_SINK, BURSTS));
         self.datagrams("UDP 64 B, bursts of 8, GRO sink", goal, pair.0, pair.1)?;
@@ -179,13 +179,13 @@ impl Table {
             let (mut stream, bytes) = (connect_websocket(OURS + WS_TO_SINK)?, frames(FRAMES, 64));
             let turn = || {
                 let mut window = Window::new(&self.single);
-                for write in 0..FRAME_WRITES {
-                    while !window.has_room(write * FRAMES as u64) {
-                        std::thread::sleep(std::time::Duration::from_micros(50));
-                    }
+                for write in 1..=FRAME_WRITES {
+                    place::beside();
                     stream.write_all(&bytes)?;
+                    window.drain(write * FRAMES as u64);
+                    place::apart();
                 }
-                Ok(units - window.close(units))
+                Ok(units - window.lost)
             };
             // 600,000 frames a second on one core
             let goal = Goal::value(1e9 / 600e3);
@@ -208,13 +208,13 @@ impl Table {
         if !self.bench.wants(&name) {
             return Ok(());
         }
-        let ours = Contestant::ours(workers, &config(OURS))?;
-        let crowd = RefCell::new(Crowd::new(ours, OURS + TO_SINK, &self.single)?);
-        let pid = crowd.borrow().ours.pid();
-        let side = Side::new("portolan", || crowd.borrow_mut().arrive());
-        let side = side.prepared(|| crowd.borrow_mut().prepare(NEW_SESSIONS)).of_processes(vec![pid]);
-        self.bench.value(&name, "session and its first packet", Goal::value(10_000.0), side)?;
-        let Crowd { lost, mut wall, .. } = crowd.into_inner();
+        let bare = ["bare", "plain", &(BARE + TO_SINK).to_string(), &SINK.to_string()];
+        let ours = Crowd::new(Contestant::ours(workers, &config(OURS))?, OURS + TO_SINK, &self.single)?;
+        let bare = Crowd::new(Contestant::role(&bare, place::THEIRS)?, BARE + TO_SINK, &self.single)?;
+        let (ours, bare) = (RefCell::new(ours), RefCell::new(bare));
+        let (side, their_side) = (arriving("portolan", &ours), arriving("bare forwarder", &bare));
+        self.bench.compare(&name, "session and its first packet", Goal::value(10_000.0), side, their_side)?;
+        let Crowd { lost, mut wall, .. } = ours.into_inner();
         wall.sort();
         let each = wall[wall.len() / 2].as_secs_f64() * 1e6 / NEW_SESSIONS as f64;
         if workers > 1 {
@@ -230,13 +230,13 @@ impl Table {
             return Ok(());
         }
         let mut crowd = Crowd::new(Contestant::ours(1, &config(OURS))?, OURS + TO_SINK, &self.single)?;
-        let idle = crowd.ours.resident()?;
+        let idle = crowd.process.resident()?;
         self.bench.count("memory, idle", "MiB", Goal::value(20.0), idle as f64 / MIB as f64)?;
         crowd.prepare(IDLE_SESSIONS)?;
         crowd.arrive()?;
-        let each = (crowd.ours.resident()? - idle) as f64 / IDLE_SESSIONS as f64;
+        let each = (crowd.process.resident()? - idle) as f64 / IDLE_SESSIONS as f64;
         self.bench.count(name, "bytes each", Goal::value(1024.0), each)?;
-        let micros: f64 = crowd.ours.order("list sessions")?.parse()?;
+        let micros: f64 = crowd.process.order("list sessions")?.parse()?;
         self.bench.count("first 100 of 19,000 sessions listed", "ms", Goal::value(10.0), micros / 1000.0)
     }
 
@@ -257,4 +257,10 @@ impl Table {
         took.sort_by(f64::total_cmp);
         self.bench.count(name, "ms", Goal::value(50.0), took[STARTS / 2])
     }
+}
+
+/// Strangers who come to a contestant in each turn.
+fn arriving<'a>(name: &str, crowd: &'a RefCell<Crowd<'_>>) -> Side<'a> {
+    let side = Side::new(name, || crowd.borrow_mut().arrive());
+    side.prepared(|| crowd.borrow_mut().prepare(NEW_SESSIONS)).of_processes(vec![crowd.borrow().process.pid()])
 }

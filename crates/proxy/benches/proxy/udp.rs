@@ -1,5 +1,6 @@
 //! Datagrams: a sender that keeps a pace, and the sink that counts what arrives.
 
+use crate::place;
 use anyhow::ensure;
 use portolan_proxy::io::sys::{Gather, RecvBatch, coalesce};
 use std::net::UdpSocket;
@@ -8,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Packets that may be under way: more wait at the sender, so that a slow contestant drops none of them.
-const UNDER_WAY: u64 = 1024;
 /// Packets that do not arrive for so long are lost.
-const LOST: Duration = Duration::from_millis(100);
-/// How long sender and sink rest while they have nothing to do.
-const REST: Duration = Duration::from_micros(50);
+const LOST: Duration = Duration::from_secs(1);
+/// How long the sender rests while a volley is under way, and the sink between two looks.
+const REST: Duration = Duration::from_micros(100);
+/// The same for a sink that nothing comes to.
+const LONG_REST: Duration = Duration::from_millis(2);
 
 /// A socket that counts the datagrams that arrive.
 pub(crate) struct Sink {
@@ -40,13 +41,15 @@ impl Sink {
 
 /// Looks again and again instead of waiting: being woken would cost whoever sends, and some more than others.
 fn count_all(socket: &UdpSocket, counted: &AtomicU64) -> std::io::Result<()> {
-    let mut batch = RecvBatch::new(false)?;
+    let (mut batch, mut seen) = (RecvBatch::new(false)?, Instant::now());
+    place::beside();
     loop {
         while let Ok(n) = batch.receive(socket.as_raw_fd(), 0) {
             let got: usize = (0..n).map(|i| batch.take(i).datagrams()).sum();
             counted.fetch_add(got as u64, Relaxed);
+            seen = Instant::now();
         }
-        std::thread::sleep(REST);
+        std::thread::sleep(if seen.elapsed() < LONG_REST * 10 { REST } else { LONG_REST });
     }
 }
 
@@ -59,8 +62,8 @@ pub(crate) struct Shape {
     pub(crate) burst: u64,
     /// They leave the sender as one.
     pub(crate) joined: bool,
-    /// Packets per second.
-    pub(crate) rate: f64,
+    /// Packets that are under way at a time.
+    pub(crate) volley: u64,
     /// Packets of one turn.
     pub(crate) packets: u64,
 }
@@ -88,20 +91,19 @@ impl<'a> Load<'a> {
 
     /// Sends the packets of one turn and says how many arrived.
     pub(crate) fn turn(&mut self) -> u64 {
-        let Shape { burst, rate, packets, .. } = self.shape;
+        let Shape { burst, volley, packets, .. } = self.shape;
         let mut window = Window::new(self.sink);
-        let (began, mut sent) = (Instant::now(), 0);
+        let mut sent = 0;
+        place::beside();
         while sent < packets {
-            let due = ((began.elapsed().as_secs_f64() * rate) as u64).min(packets);
-            if sent + burst > due || !window.has_room(sent) {
-                std::thread::sleep(REST);
-            }
-            while sent + burst <= due && window.has_room(sent) {
+            for _ in 0..volley / burst {
                 self.send_burst();
-                sent += burst;
             }
+            sent += volley;
+            window.drain(sent);
         }
-        let lost = window.close(sent);
+        place::apart();
+        let lost = window.lost;
         self.sent += sent;
         self.lost += lost;
         sent - lost
@@ -121,35 +123,30 @@ impl<'a> Load<'a> {
 pub(crate) struct Window<'a> {
     sink: &'a Sink,
     before: u64,
-    given_up: u64,
+    pub(crate) lost: u64,
     /// What had arrived when it last became more, and when.
     progress: (u64, Instant),
 }
 
 impl<'a> Window<'a> {
     pub(crate) fn new(sink: &'a Sink) -> Self {
-        Self { sink, before: sink.count(), given_up: 0, progress: (0, Instant::now()) }
+        Self { sink, before: sink.count(), lost: 0, progress: (0, Instant::now()) }
     }
 
-    pub(crate) fn has_room(&mut self, sent: u64) -> bool {
-        self.under_way(sent) < UNDER_WAY
-    }
-
-    /// Waits until all has arrived or is lost, and says how many are.
-    pub(crate) fn close(mut self, sent: u64) -> u64 {
+    /// Waits until all that was sent has arrived or is lost.
+    pub(crate) fn drain(&mut self, sent: u64) {
         while self.under_way(sent) > 0 {
             std::thread::sleep(REST);
         }
-        self.given_up
     }
 
     fn under_way(&mut self, sent: u64) -> u64 {
         let arrived = self.sink.count() - self.before;
-        let missing = sent.saturating_sub(arrived + self.given_up);
+        let missing = sent.saturating_sub(arrived + self.lost);
         if arrived != self.progress.0 || missing == 0 {
             self.progress = (arrived, Instant::now());
         } else if self.progress.1.elapsed() > LOST {
-            self.given_up += missing;
+            self.lost += missing;
             return 0;
         }
         missing

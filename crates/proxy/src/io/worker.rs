@@ -5,6 +5,7 @@ use super::commands::Command;
 use super::flow::FlowTable;
 use super::loops::Family;
 use super::nascent::Nascent;
+use super::outbox::Outbox;
 use super::port::{Place, Port};
 use super::ring::Ring;
 use super::session::{Hot, Session};
@@ -65,6 +66,7 @@ pub(super) struct Worker {
     pub(super) next_in_group: [u32; BATCH],
     pub(super) segments: [u32; BATCH],
     pub(super) scratch: Vec<u8>,
+    pub(super) outbox: Outbox,
     /// Messages of Sync groups for sessions of this worker.
     pub(super) said: VecDeque<(Member, Vec<u8>)>,
     /// The same for other workers, sent once per loop.
@@ -201,6 +203,7 @@ impl Worker {
             next_in_group: [0; BATCH],
             segments: [0; BATCH],
             scratch: vec![0; SCRATCH],
+            outbox: Outbox::default(),
             said: VecDeque::new(),
             said_elsewhere: (0..workers).map(|_| Vec::new()).collect(),
             held_bytes: 0,
@@ -372,6 +375,7 @@ impl Worker {
             Err(_) => {
                 tracing::error!(session = %session.name, "a session ends after a fault in this program: please report it");
                 self.scratch.resize(SCRATCH, 0);
+                self.outbox = Outbox::default();
                 session.life.handle_end(Finish::Fault, Some("Fault"), self.now);
                 self.finish(session, Finish::Fault);
             }
