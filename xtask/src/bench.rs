@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::call::{Call, root};
-use crate::{Failure, tell};
+use crate::{Failure, peers, tell};
 
 /// Benchmarks by name, each with its package.
 pub(crate) type Benches = BTreeMap<String, String>;
@@ -19,6 +19,9 @@ pub(crate) fn run(name: &str, json: Option<&str>) -> Result<(), Failure> {
         let hint = format!("name one of these: {}", list(&benches));
         return Err(Failure::usage(format!("there is no benchmark `{name}`"), hint));
     };
+    if name == "proxy" {
+        peers::unpack()?;
+    }
     let mut call = Call::new(["cargo", "bench", "--package", package, "--bench", name]);
     if let Some(file) = json {
         // cargo starts a benchmark in its package's folder: the file is meant from here

@@ -7,6 +7,7 @@
 mod bench;
 mod call;
 mod generate;
+mod peers;
 mod setup;
 mod test;
 

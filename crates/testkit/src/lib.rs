@@ -25,7 +25,6 @@
 //! # }
 //! ```
 
-pub mod bench;
 pub mod binaries;
 pub mod builders;
 pub mod control_plane;
@@ -35,6 +34,8 @@ pub mod helm;
 mod kubeconfig;
 pub mod program;
 pub mod ticket;
+
+pub use portolan_bench as bench;
 
 pub use binaries::Binaries;
 pub use control_plane::ControlPlane;

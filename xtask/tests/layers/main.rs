@@ -32,9 +32,10 @@ const LAYERS: &[Layer] = &[
         knows: &["portolan-api", "portolan-core", "portolan-drivers", "portolan-proxy"],
     },
     Layer { package: "portolan-apiserver", knows: &[] },
+    Layer { package: "portolan-bench", knows: &[] },
     Layer {
         package: "portolan-testkit",
-        knows: &["portolan-api", "portolan-apiserver", "portolan-core", "portolan-drivers"],
+        knows: &["portolan-api", "portolan-bench", "portolan-apiserver", "portolan-core", "portolan-drivers"],
     },
     Layer {
         package: "portolan",

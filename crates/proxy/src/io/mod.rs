@@ -33,6 +33,7 @@ mod link;
 mod log;
 mod loops;
 mod nascent;
+mod outbox;
 mod port;
 mod rate;
 mod relay;

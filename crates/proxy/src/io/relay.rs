@@ -171,6 +171,15 @@ impl Worker {
         match &session.stages[at - 1].link {
             Link::Datagram(fd) => {
                 let fd = fd.as_raw_fd();
+                // Only UDP takes several datagrams as one message and gives them out one by one.
+                if self.outbox.open && session.stages[at - 1].is_udp() {
+                    if self.outbox.is_full(message.data.len()) {
+                        self.flush_outbox(session);
+                    }
+                    if message.data.len() <= LARGEST {
+                        return self.outbox.push(at, fd, message.data);
+                    }
+                }
                 for piece in pieces(message.data) {
                     match sys::send(fd, piece) {
                         Ok(_) => {}

@@ -9,8 +9,8 @@ use super::rate::Limiter;
 use super::slab::Key;
 use super::stats::Meter;
 use super::sys::SockAddr;
-use crate::config::types::{Cluster, Endpoint, Name, ObjectId, Route};
-use crate::proto::session::Session as Life;
+use crate::config::types::{Cluster, ClusterSpec, Endpoint, Name, ObjectId, Route};
+use crate::proto::session::{Lookup, Session as Life};
 use crate::proto::{Message, Now};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -59,7 +59,8 @@ pub(super) struct Session {
     /// The rule wrote `/HTTP/url/host`, and so it counts.
     pub rewrote_host: bool,
     pub rewrote_port: bool,
-    pub decision: Option<Box<Decision>>,
+    /// Shared by all sessions that a rule takes alike.
+    pub decision: Option<Arc<Decision>>,
     pub stages: Vec<Stage>,
     pub held: Option<Box<Held>>,
     pub splice: Option<Box<Splice>>,
@@ -92,6 +93,7 @@ pub(super) struct Decision {
     pub rulelists: Vec<ObjectId>,
     pub rule: ObjectId,
     pub route: Arc<Route>,
+    pub lookup: Arc<Lookup>,
 }
 
 /// One stage of a session's way.
@@ -220,6 +222,15 @@ impl Session {
 }
 
 impl Stage {
+    /// Whether its datagrams leave by UDP, whatever is spoken in them.
+    pub(super) fn is_udp(&self) -> bool {
+        let spec = self.cluster.as_ref().map(|cluster| &cluster.spec);
+        match spec {
+            Some(ClusterSpec::JsonSocket(json)) => matches!(*json.transport, ClusterSpec::Udp(_)),
+            spec => matches!(spec, Some(ClusterSpec::Udp(_))),
+        }
+    }
+
     pub(super) fn new(cluster_name: Name) -> Self {
         Self {
             cluster_name,

@@ -11,8 +11,8 @@ use super::stats::{Drop, Limit};
 use super::sys::SockAddr;
 use super::worker::{Timed, Worker};
 use crate::config::snapshot::Snapshot;
-use crate::config::types::{Evict, ListenerSpec, Matching, Name, ObjectId};
-use crate::proto::session::{Failure, Finish, Session as Life};
+use crate::config::types::{Evict, ListenerSpec, Matching, Name, ObjectId, Route};
+use crate::proto::session::{Failure, Finish, Lookup, Session as Life};
 use portolan_core::mesh::{self, LookupError, Rewrite};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -24,7 +24,9 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Default)]
 pub(super) struct Rules {
     lists: BTreeMap<Name, List>,
-    rules: BTreeMap<ObjectId, Arc<mesh::Rule>>,
+    compiled: BTreeMap<ObjectId, Arc<mesh::Rule>>,
+    /// What each rule last decided.
+    decisions: BTreeMap<ObjectId, Arc<Decision>>,
 }
 
 /// A rulelist, put together.
@@ -47,8 +49,9 @@ impl Rules {
     /// Rulelists are put together again after a change; compiled rules stay while they are used.
     pub(super) fn forget(&mut self) {
         self.lists.clear();
-        if self.rules.len() > 100_000 {
-            self.rules.clear();
+        self.decisions.clear();
+        if self.compiled.len() > 100_000 {
+            self.compiled.clear();
         }
     }
 
@@ -67,6 +70,20 @@ impl Rules {
         self.lists.get(start).is_some_and(|list| list.blind)
     }
 
+    /// What a lookup decided; sessions that are taken alike share it.
+    fn decision(&mut self, found: &Found, route: &Arc<Route>) -> Arc<Decision> {
+        let known = self.decisions.get(&found.rule_id);
+        let alike = |known: &&Arc<Decision>| known.rulelists == found.rulelists && Arc::ptr_eq(&known.route, route);
+        if let Some(known) = known.filter(alike) {
+            return Arc::clone(known);
+        }
+        let lookup = Lookup { rulelist: Arc::clone(&found.rulelist), rule: Arc::clone(&found.rule.name) };
+        let (rulelists, route, lookup) = (found.rulelists.clone(), Arc::clone(route), Arc::new(lookup));
+        let decision = Arc::new(Decision { rulelists, rule: found.rule_id, route, lookup });
+        self.decisions.insert(found.rule_id, Arc::clone(&decision));
+        decision
+    }
+
     fn decide(&self, start: &str, metadata: &Value, snapshot: &Snapshot) -> Result<Found, LookupError> {
         let lists = &self.lists;
         let verdict = mesh::lookup(start, |name| lists.get(name).map(|list| &list.compiled), metadata)?;
@@ -80,7 +97,7 @@ impl Rules {
     fn compile(&mut self, name: &Name, snapshot: &Snapshot) -> bool {
         let Some(list) = snapshot.rulelists.get(name).filter(|_| !self.lists.contains_key(name)) else { return false };
         for rule in list.rules.iter().filter_map(|rule| snapshot.rules.get(rule)) {
-            self.rules.entry(rule.id).or_insert_with(|| {
+            self.compiled.entry(rule.id).or_insert_with(|| {
                 let action = rule.action.apply.as_ref().map_or_else(
                     || {
                         let rewrites = rule.action.rewrite.iter();
@@ -98,7 +115,7 @@ impl Rules {
                 Arc::new(mesh::Rule::new(Arc::clone(&rule.name), matching, action))
             });
         }
-        let rules = &self.rules;
+        let rules = &self.compiled;
         let find = |rule: &str| snapshot.rules.get(rule).and_then(|rule| rules.get(&rule.id)).cloned();
         let compiled = mesh::RuleList::new(Arc::clone(name), list.rules.iter().cloned(), find);
         let first = list.rules.first().and_then(|rule| snapshot.rules.get(rule));
@@ -252,13 +269,11 @@ impl Worker {
             let failure = Failure::not_found("The route has more than 200 stages").final_one();
             return session.life.handle_refusal(&failure, self.now);
         }
-        let rule_name = Arc::clone(&found.rule.name);
-        *self.stats.by_name.lock().rules.entry(Arc::clone(&rule_name)).or_default() += 1;
-        let count = session.stages.len();
-        let retry = route.retry;
-        session.decision =
-            Some(Box::new(Decision { rulelists: found.rulelists, rule: found.rule_id, route: Arc::clone(route) }));
-        session.life.handle_route(found.rulelist, rule_name, count, retry, self.now);
+        *self.stats.by_name.lock().rules.entry(Arc::clone(&found.rule.name)).or_default() += 1;
+        let decision = self.rules.decision(&found, route);
+        let lookup = Arc::clone(&decision.lookup);
+        session.decision = Some(decision);
+        session.life.handle_route(lookup, session.stages.len(), route.retry, self.now);
     }
 
     fn rewrite(&self, session: &mut Session, rule: &mesh::Rule, metadata: &mut Value) {
@@ -352,17 +367,74 @@ pub(super) fn source_of(address: IpAddr) -> IpAddr {
 }
 
 fn session_name(inlet: &Inlet, peer: Option<SocketAddr>, local: SocketAddr) -> String {
-    let ends = || {
-        let end = |at: SocketAddr| format!("{}:{}", at.ip(), at.port());
-        format!("{}-{}", peer.map(end).unwrap_or_default(), end(local))
+    let ends = |protocol: &str| {
+        let mut name = String::with_capacity(64);
+        name.push_str(protocol);
+        name.push(':');
+        if let Some(peer) = peer {
+            push_address(&mut name, peer);
+        }
+        name.push('-');
+        push_address(&mut name, local);
+        name
+    };
+    let numbered = |protocol: &str| {
+        let mut name = ends(protocol);
+        name.push('-');
+        push_number(&mut name, inlet.take_number());
+        name
     };
     let listener = &inlet.listener;
     match &listener.spec {
-        ListenerSpec::Udp(_) => format!("UDP:{}-{}", ends(), inlet.take_number()),
-        ListenerSpec::Tcp(_) => format!("TCP:{}", ends()),
-        ListenerSpec::WebSocket(_) => format!("WS:{}-{}", ends(), inlet.take_number()),
-        ListenerSpec::Http(_) => format!("HTTP:{}-{}", ends(), inlet.take_number()),
+        ListenerSpec::Udp(_) => numbered("UDP"),
+        ListenerSpec::Tcp(_) => ends("TCP"),
+        ListenerSpec::WebSocket(_) => numbered("WS"),
+        ListenerSpec::Http(_) => numbered("HTTP"),
         ListenerSpec::Uds(_) => format!("UNIX:{}-{}", listener.name, inlet.take_number()),
         ListenerSpec::JsonSocket(_) => format!("JSONSocket:{}-{}", listener.name, inlet.take_number()),
+    }
+}
+
+/// Address and port, an IPv6 address without brackets. Every session has a name: the usual case avoids the formatter.
+fn push_address(name: &mut String, at: SocketAddr) {
+    match at.ip() {
+        IpAddr::V4(v4) => {
+            for (i, octet) in v4.octets().into_iter().enumerate() {
+                if i > 0 {
+                    name.push('.');
+                }
+                push_number(name, u64::from(octet));
+            }
+        }
+        IpAddr::V6(v6) => name.push_str(&v6.to_string()),
+    }
+    name.push(':');
+    push_number(name, u64::from(at.port()));
+}
+
+fn push_number(name: &mut String, number: u64) {
+    if number > 9 {
+        push_number(name, number / 10);
+    }
+    name.push(char::from(b'0' + (number % 10) as u8));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_numbers_are_written_as_the_formatter_does() {
+        for text in ["127.0.0.1:80", "10.200.0.255:65535", "0.0.0.0:0", "[fd00::1]:5"] {
+            let at: SocketAddr = text.parse().unwrap();
+            let mut name = String::new();
+            push_address(&mut name, at);
+            assert_eq!(name, format!("{}:{}", at.ip(), at.port()));
+        }
+        for number in [0, 9, 10, 99, 100, u64::MAX] {
+            let mut name = String::new();
+            push_number(&mut name, number);
+            assert_eq!(name, number.to_string());
+        }
     }
 }

@@ -14,6 +14,7 @@ use crate::rest::exchange::Desk;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_64;
@@ -78,12 +79,13 @@ impl SessionNames {
 
     fn take(&self, name: &str, place: Whereabouts) -> bool {
         let hash = xxh3_64(name.as_bytes());
-        let mut part = self.part(hash).lock();
-        let free = !part.contains_key(&hash);
-        if free {
-            part.insert(hash, place);
+        match self.part(hash).lock().entry(hash) {
+            Entry::Vacant(free) => {
+                free.insert(place);
+                true
+            }
+            Entry::Occupied(_) => false,
         }
-        free
     }
 
     fn part(&self, hash: u64) -> &Mutex<BTreeMap<u64, Whereabouts>> {

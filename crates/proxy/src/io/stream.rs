@@ -217,6 +217,7 @@ impl Worker {
         }
         let mut reader = state.reader.lend();
         let mut closed = None;
+        self.outbox.open = true;
         let done = reader.handle_bytes(bytes, |event| match event {
             Event::Message { data, text } if closed.is_none() => {
                 self.handle_message(session, at, Message { data, text });
@@ -225,6 +226,8 @@ impl Worker {
             Event::Close { code, reason } if closed.is_none() => closed = Some((code, reason.to_owned())),
             Event::Message { .. } | Event::Close { .. } | Event::Pong => {}
         });
+        self.outbox.open = false;
+        self.flush_outbox(session);
         if let Link::Stream(stream) = session.link(at)
             && let Codec::Ws(state) = &mut stream.codec
         {

@@ -28,9 +28,9 @@ impl Worker {
         let Ok(count) = self.received.receive(fd, 0) else { return };
         self.batch = self.batch.wrapping_add(1);
         self.groups.clear();
-        let (mut drops, mut coalesced) = (0, 0);
+        let mut coalesced = 0;
         for i in 0..count {
-            let received = self.received.take(i, &mut drops);
+            let received = self.received.take(i);
             self.segments[i] = received.segment as u32;
             if received.data.len() > received.segment {
                 coalesced += received.datagrams() as u64;
@@ -38,9 +38,6 @@ impl Worker {
             self.assign(port, i);
         }
         self.stats.segments_in.add(coalesced);
-        if drops > 0 {
-            self.count_kernel_drops(port, drops);
-        }
         for at in 0..self.groups.len() {
             self.pass_group(self.groups[at]);
         }
@@ -124,14 +121,6 @@ impl Worker {
         }
     }
 
-    fn count_kernel_drops(&mut self, port: u32, drops: u32) {
-        if let Some(open) = self.ports.get_mut(&port) {
-            let more = drops.wrapping_sub(open.drops);
-            open.drops = drops;
-            self.stats.drop_packets(Drop::KernelQueue, u64::from(more));
-        }
-    }
-
     /// The socket of a UDP stage has datagrams, or an error.
     pub(super) fn receive_answers(&mut self, key: Key, at: usize) {
         let hot = &self.hot[key.slot as usize];
@@ -156,9 +145,9 @@ impl Worker {
         };
         self.back.used += count;
         let hot = &mut self.hot[key.slot as usize];
-        let (mut packets, mut bytes, mut drops) = (0, 0, 0);
+        let (mut packets, mut bytes) = (0, 0);
         for i in start..start + count {
-            let received = self.answered.take(i, &mut drops);
+            let received = self.answered.take(i);
             packets += received.datagrams() as u64;
             bytes += received.data.len() as u64;
             // SAFETY: buffers of `answered` below `back.used` are not received into before `flush_back`.
@@ -196,12 +185,11 @@ impl Worker {
                 return;
             };
             let fd = fd.as_raw_fd();
-            let mut drops = 0;
             self.flush_back();
             match self.answered.receive(fd, 0) {
                 Ok(count) => {
                     for i in 0..count {
-                        let received = self.answered.take(i, &mut drops);
+                        let received = self.answered.take(i);
                         let messages: Vec<Vec<u8>> = received.split().map(<[u8]>::to_vec).collect();
                         for message in messages {
                             self.visit(key, |worker, session| {

@@ -5,7 +5,8 @@ use super::commands::Command;
 use super::flow::FlowTable;
 use super::loops::Family;
 use super::nascent::Nascent;
-use super::port::Port;
+use super::outbox::Outbox;
+use super::port::{Place, Port};
 use super::ring::Ring;
 use super::session::{Hot, Session};
 use super::setup::Rules;
@@ -65,6 +66,7 @@ pub(super) struct Worker {
     pub(super) next_in_group: [u32; BATCH],
     pub(super) segments: [u32; BATCH],
     pub(super) scratch: Vec<u8>,
+    pub(super) outbox: Outbox,
     /// Messages of Sync groups for sessions of this worker.
     pub(super) said: VecDeque<(Member, Vec<u8>)>,
     /// The same for other workers, sent once per loop.
@@ -201,6 +203,7 @@ impl Worker {
             next_in_group: [0; BATCH],
             segments: [0; BATCH],
             scratch: vec![0; SCRATCH],
+            outbox: Outbox::default(),
             said: VecDeque::new(),
             said_elsewhere: (0..workers).map(|_| Vec::new()).collect(),
             held_bytes: 0,
@@ -316,6 +319,7 @@ impl Worker {
     }
 
     fn each_second(&mut self) {
+        self.count_kernel_drops();
         let second = Second { at: self.now.ms, busy_ns: sys::thread_cpu_ns(), generation: self.snapshot.generation };
         let before = std::mem::replace(&mut self.second, second);
         let busy = second.busy_ns.saturating_sub(before.busy_ns) / 1000;
@@ -329,6 +333,14 @@ impl Worker {
         let gone: Vec<u32> = self.ports.values().filter(|port| unused(port)).map(|port| port.port.id).collect();
         for id in gone {
             self.close_port(id);
+        }
+    }
+
+    fn count_kernel_drops(&mut self) {
+        for open in self.ports.values_mut().filter(|open| matches!(open.port.place, Place::Udp(_))) {
+            let drops = sys::dropped_by_kernel(open.fd);
+            self.stats.drop_packets(Drop::KernelQueue, u64::from(drops.wrapping_sub(open.drops)));
+            open.drops = drops;
         }
     }
 
@@ -363,6 +375,7 @@ impl Worker {
             Err(_) => {
                 tracing::error!(session = %session.name, "a session ends after a fault in this program: please report it");
                 self.scratch.resize(SCRATCH, 0);
+                self.outbox = Outbox::default();
                 session.life.handle_end(Finish::Fault, Some("Fault"), self.now);
                 self.finish(session, Finish::Fault);
             }

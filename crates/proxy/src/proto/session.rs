@@ -9,6 +9,7 @@ use super::Now;
 use crate::config::engine::EventDump;
 use crate::config::types::{Name, Retry, RetryOn};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,22 +150,39 @@ struct Event {
     kind: Kind,
 }
 
+/// Small, because sessions are many and each keeps some: what most of them have alike is shared, and what few have
+/// lies elsewhere.
 #[derive(Clone, Debug)]
 enum Kind {
     Init,
-    Lookup {
-        rulelist: Name,
-        rule: Name,
-    },
+    Lookup(Arc<Lookup>),
     Connect,
-    Disconnect(Box<str>),
+    Trouble(Box<Trouble>),
+    Destroy,
+}
+
+#[derive(Clone, Debug)]
+enum Trouble {
+    Disconnect(String),
     Error {
         message: &'static str,
-        content: Box<str>,
+        content: String,
     },
     /// Content: why, where there is a reason to tell.
     End(Option<&'static str>),
-    Destroy,
+}
+
+impl From<Trouble> for Kind {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(Box::new(trouble))
+    }
+}
+
+/// Which rule took a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    pub rulelist: Name,
+    pub rule: Name,
 }
 
 #[derive(Clone, Debug)]
@@ -174,8 +192,8 @@ struct Stage {
     left: u32,
     /// When the last attempt began.
     began: u64,
-    /// When it was last connected again after it had stood.
-    again: Option<u64>,
+    /// When it was last connected again after it had stood; 0 for never.
+    again: u64,
     due: Due,
 }
 
@@ -243,11 +261,11 @@ impl Session {
     }
 
     /// The lookup found a route with so many stages: all of them connect.
-    pub fn handle_route(&mut self, rulelist: Name, rule: Name, stages: usize, retry: Retry, now: Now) {
-        self.log(now, Kind::Lookup { rulelist, rule });
+    pub fn handle_route(&mut self, lookup: Arc<Lookup>, stages: usize, retry: Retry, now: Now) {
+        self.log(now, Kind::Lookup(lookup));
         self.retry = retry;
         self.stages = (0..stages)
-            .map(|_| Stage { status: StageStatus::Init, left: 0, began: 0, again: None, due: Due::Nothing })
+            .map(|_| Stage { status: StageStatus::Init, left: 0, began: 0, again: 0, due: Due::Nothing })
             .collect();
         for at in 0..stages {
             let left = if self.retries_connects() { retry.num_retries } else { 0 };
@@ -263,7 +281,7 @@ impl Session {
         if self.is_over() {
             return;
         }
-        self.log(now, Kind::Error { message: failure.message, content: failure.content.as_str().into() });
+        self.log(now, Trouble::Error { message: failure.message, content: failure.content.clone() });
         self.finish(Finish::Error);
     }
 
@@ -299,7 +317,7 @@ impl Session {
         stage.status = StageStatus::End;
         stage.due = Due::Nothing;
         let content = format!("Pipeline setup failed for session \"{name}\": {}: {}", failure.message, failure.content);
-        self.log(now, Kind::Error { message: failure.message, content: content.into() });
+        self.log(now, Trouble::Error { message: failure.message, content });
         self.finish(Finish::Error);
     }
 
@@ -308,10 +326,10 @@ impl Session {
         if self.is_over() {
             return;
         }
-        self.log(now, Kind::Disconnect(format!("Session.disconnect: Stage: {cluster}: Error: {error}").into()));
+        self.log(now, Trouble::Disconnect(format!("Session.disconnect: Stage: {cluster}: Error: {error}")));
         self.actions.push_back(Action::Abandon(at));
         if !self.retries_disconnects() {
-            self.log(now, Kind::End(None));
+            self.log(now, Trouble::End(None));
             self.finish(Finish::Normal);
             return;
         }
@@ -320,8 +338,8 @@ impl Session {
         let Some(stage) = self.stages.get_mut(at) else { return };
         stage.status = StageStatus::Disconnected;
         stage.left = num_retries.saturating_sub(1);
-        let due = stage.again.map_or(now.ms, |again| now.ms.max(again + timeout));
-        stage.again = Some(due);
+        let due = if stage.again == 0 { now.ms } else { now.ms.max(stage.again + timeout) };
+        stage.again = due;
         stage.due = Due::Attempt(due);
         if due == now.ms {
             self.retries += 1;
@@ -334,7 +352,7 @@ impl Session {
         if self.is_over() {
             return;
         }
-        self.log(now, Kind::End(content));
+        self.log(now, Trouble::End(content));
         self.finish(finish);
     }
 
@@ -393,10 +411,11 @@ impl Session {
     /// The last ERROR, where there was one: message and content.
     pub fn error(&self) -> Option<(&'static str, &str)> {
         self.events.iter().rev().find_map(|event| match &event.kind {
-            Kind::Error { message, content } => Some((*message, &**content)),
-            Kind::Init | Kind::Lookup { .. } | Kind::Connect | Kind::Disconnect(_) | Kind::End(_) | Kind::Destroy => {
-                None
-            }
+            Kind::Trouble(trouble) => match &**trouble {
+                Trouble::Error { message, content } => Some((*message, content.as_str())),
+                Trouble::Disconnect(_) | Trouble::End(_) => None,
+            },
+            Kind::Init | Kind::Lookup(_) | Kind::Connect | Kind::Destroy => None,
         })
     }
 
@@ -427,11 +446,11 @@ impl Session {
         matches!(self.retry.retry_on, RetryOn::Disconnect | RetryOn::Always) && self.retry.num_retries > 0
     }
 
-    fn log(&mut self, now: Now, kind: Kind) {
+    fn log(&mut self, now: Now, kind: impl Into<Kind>) {
         if self.events.len() == EVENTS {
             self.events.remove(EVENTS / 2);
         }
-        self.events.push(Event { unix: now.unix, kind });
+        self.events.push(Event { unix: now.unix, kind: kind.into() });
     }
 }
 
@@ -439,15 +458,18 @@ impl Event {
     fn dump(&self, name: &str) -> EventDump {
         let (event, message, content) = match &self.kind {
             Kind::Init => ("INIT", format!("Session {name} initialized"), ""),
-            Kind::Lookup { rulelist, rule } => {
+            Kind::Lookup(lookup) => {
+                let Lookup { rulelist, rule } = &**lookup;
                 let message = format!("Successfull lookup on rulelist:{rulelist}/rule:{rule}");
                 ("LOOKUP SUCCESS", message, "")
             }
             Kind::Connect => ("CONNECT", "Session successfully connected".to_owned(), ""),
-            Kind::Disconnect(why) => ("DISCONNECT", why.to_string(), ""),
-            Kind::Error { message, content } => ("ERROR", (*message).to_owned(), &**content),
-            Kind::End(None) => ("END", "Normal end".to_owned(), ""),
-            Kind::End(Some(content)) => ("END", "OK".to_owned(), *content),
+            Kind::Trouble(trouble) => match &**trouble {
+                Trouble::Disconnect(why) => ("DISCONNECT", why.clone(), ""),
+                Trouble::Error { message, content } => ("ERROR", (*message).to_owned(), content.as_str()),
+                Trouble::End(None) => ("END", "Normal end".to_owned(), ""),
+                Trouble::End(Some(content)) => ("END", "OK".to_owned(), *content),
+            },
             Kind::Destroy => ("DESTROY", "Session destroyed".to_owned(), ""),
         };
         EventDump { event, at: Duration::from_millis(self.unix), message, content: content.to_owned() }
@@ -465,7 +487,8 @@ mod tests {
     fn routed(on: RetryOn, num_retries: u32, stages: usize) -> Session {
         let mut session = Session::new(at(0));
         let retry = Retry { retry_on: on, num_retries, timeout: 100 };
-        session.handle_route("rl".into(), "r".into(), stages, retry, at(0));
+        let lookup = Arc::new(Lookup { rulelist: "rl".into(), rule: "r".into() });
+        session.handle_route(lookup, stages, retry, at(0));
         session
     }
 

@@ -13,8 +13,8 @@ const ROOM: usize = 65_536;
 /// Distance of two buffers. Not a power of two: 64 equal offsets would share one set of the cache.
 const STRIDE: usize = ROOM + 3 * 64;
 
-/// Room for the control messages we ask for: segment size, drop counter, and traffic class where it is wanted.
-const CONTROL: usize = 72;
+/// Room for the control messages we ask for: segment size, and traffic class where it is wanted.
+const CONTROL: usize = 48;
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
@@ -86,19 +86,16 @@ impl RecvBatch {
     }
 
     /// What buffer `i` holds. Also makes the header ready for its next use, so it is asked once.
-    pub fn take(&mut self, i: usize, drops: &mut u32) -> Received<'_> {
+    pub fn take(&mut self, i: usize) -> Received<'_> {
         let len = (self.headers[i].msg_len as usize).min(ROOM);
-        let mut segment = len;
         let used = self.headers[i].msg_hdr.msg_controllen;
-        if used > 0 {
-            read_control(&self.control[i].0[..used.min(CONTROL)], &mut segment, drops);
-        }
+        let segment = if used == 0 { None } else { segment_size(&self.control[i].0[..used.min(CONTROL)]) };
         let header = &mut self.headers[i].msg_hdr;
         header.msg_controllen = CONTROL;
         if self.named {
             header.msg_namelen = SockAddr::ROOM;
         }
-        Received { data: self.buffer.slice(i * STRIDE, len), segment }
+        Received { data: self.buffer.slice(i * STRIDE, len), segment: segment.unwrap_or(len) }
     }
 
     /// The bytes of buffer `i` once more.
@@ -118,12 +115,15 @@ impl RecvBatch {
     }
 }
 
-fn read_control(bytes: &[u8], segment: &mut usize, drops: &mut u32) {
-    walk_control(bytes, |level, kind, value| match (level, kind) {
-        (libc::SOL_UDP, libc::UDP_GRO) if value > 0 => *segment = value as usize,
-        (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => *drops = value,
-        _ => {}
+/// The segment size of a coalesced buffer.
+fn segment_size(bytes: &[u8]) -> Option<usize> {
+    let mut size = None;
+    walk_control(bytes, |level, kind, value| {
+        if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) && value > 0 {
+            size = Some(value as usize);
+        }
     });
+    size
 }
 
 /// The upper six bits of the first traffic class among control messages.
@@ -212,29 +212,17 @@ mod tests {
     }
 
     #[test]
-    fn control_messages_are_read_in_any_order() {
-        let message = |level: i32, kind: i32, value: u32| {
+    fn only_a_whole_message_of_the_right_kind_tells_a_segment_size() {
+        let message = |level: i32, kind: i32, value: i32| {
             let mut bytes = 20usize.to_ne_bytes().to_vec();
-            bytes.extend(level.to_ne_bytes());
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend(value.to_ne_bytes());
-            bytes.extend([0; 4]);
+            bytes.extend([level, kind, value, 0].iter().flat_map(|number| number.to_ne_bytes()));
             bytes
         };
-        let gro = message(libc::SOL_UDP, libc::UDP_GRO, 1200);
-        let drop = message(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 7);
-        for bytes in [[gro.clone(), drop.clone()].concat(), [drop, gro].concat()] {
-            let (mut segment, mut drops) = (9000, 0);
-            read_control(&bytes, &mut segment, &mut drops);
-            assert_eq!((segment, drops), (1200, 7));
-        }
-    }
-
-    #[test]
-    fn damaged_control_messages_end_the_walk() {
-        let (mut segment, mut drops) = (5, 0);
-        read_control(&[0; 64], &mut segment, &mut drops);
-        read_control(&[255; 64], &mut segment, &mut drops);
-        assert_eq!((segment, drops), (5, 0));
+        let good = message(libc::SOL_UDP, libc::UDP_GRO, 1200);
+        assert_eq!(segment_size(&good), Some(1200));
+        assert_eq!(segment_size(&good[..18]), None);
+        assert_eq!(segment_size(&message(libc::SOL_UDP, libc::UDP_GRO, 0)), None);
+        assert_eq!(segment_size(&message(libc::SOL_SOCKET, libc::SO_TIMESTAMP, 7)), None);
+        assert_eq!(segment_size(&[255; CONTROL]), None);
     }
 }

@@ -12,6 +12,10 @@ const SEGMENTS: usize = 64;
 /// Bytes in one segmented message: the largest UDP payload over IPv4.
 const BYTES: usize = 65_507;
 const MESSAGES: usize = 128;
+/// Datagrams up to this size are copied together: that costs less than the kernel's walk over their places.
+const SMALL: u32 = 256;
+/// Room for copies: a batch of small datagrams.
+const COPIES: usize = 64 * SMALL as usize;
 
 /// Messages gathered for one socket.
 pub struct Gather {
@@ -19,6 +23,7 @@ pub struct Gather {
     runs: Vec<Run>,
     headers: Box<[libc::mmsghdr; MESSAGES]>,
     control: Box<[SegmentControl; MESSAGES]>,
+    copies: Box<[u8; COPIES]>,
 }
 
 /// Consecutive datagrams to one peer.
@@ -68,6 +73,7 @@ impl Default for Gather {
             runs: Vec::with_capacity(MESSAGES),
             headers,
             control: Box::new([control; MESSAGES]),
+            copies: Box::new([0; COPIES]),
         }
     }
 }
@@ -117,10 +123,16 @@ impl Gather {
         let mut next = 0;
         while next < self.runs.len() {
             let left = &mut self.headers[next..self.runs.len()];
-            // SAFETY: the headers point at iovecs, control and runs of `self`, unchanged since `prepare`; the data
-            // is alive by the contract of `push`.
-            let result = unsafe { libc::sendmmsg(fd, left.as_mut_ptr(), left.len() as u32, libc::MSG_DONTWAIT) };
-            match check(result) {
+            // SAFETY: the headers point at iovecs, control, copies and runs of `self`, unchanged since `prepare`; the
+            // data is alive by the contract of `push`.
+            let result = unsafe {
+                if let [one] = left {
+                    check_len(libc::sendmsg(fd, &raw const one.msg_hdr, libc::MSG_DONTWAIT)).map(|_| 1)
+                } else {
+                    check(libc::sendmmsg(fd, left.as_mut_ptr(), left.len() as u32, libc::MSG_DONTWAIT))
+                }
+            };
+            match result {
                 Ok(n) => {
                     for run in &self.runs[next..next + n as usize] {
                         sent.count(run);
@@ -136,6 +148,7 @@ impl Gather {
     }
 
     fn prepare(&mut self) {
+        self.copy_small();
         for (i, run) in self.runs.iter_mut().enumerate() {
             let header = &mut self.headers[i].msg_hdr;
             header.msg_iov = &raw mut self.iovecs[run.first as usize];
@@ -155,6 +168,26 @@ impl Gather {
                 header.msg_control = std::ptr::null_mut();
                 header.msg_controllen = 0;
             }
+        }
+    }
+
+    /// Lays the datagrams of runs that have many small ones side by side.
+    fn copy_small(&mut self) {
+        let mut used = 0;
+        for run in self.runs.iter_mut().filter(|run| run.buffers > 1 && run.segment <= SMALL) {
+            let end = used + run.bytes as usize;
+            let Some(room) = self.copies.get_mut(used..end) else { return };
+            let parts = &mut self.iovecs[run.first as usize..(run.first + run.buffers) as usize];
+            let mut at = 0;
+            for part in &*parts {
+                // SAFETY: the part is alive by the contract of `push` and no part of `copies`; the parts' lengths
+                // add up to `run.bytes`, which is the room's.
+                unsafe { std::ptr::copy_nonoverlapping(part.iov_base.cast(), room[at..].as_mut_ptr(), part.iov_len) };
+                at += part.iov_len;
+            }
+            parts[0] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: at };
+            run.buffers = 1;
+            used = end;
         }
     }
 

@@ -41,7 +41,6 @@ pub fn udp_listener(addr: SocketAddr, shared: bool, buffers: Buffers) -> io::Res
     if shared {
         set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
-    set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
     if buffers == Buffers::Large {
         large_buffers(fd);
     }
@@ -54,6 +53,18 @@ fn large_buffers(fd: RawFd) {
     // A refusal leaves the default, which only costs drops at peaks, and these are counted.
     set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER).ok();
     set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER).ok();
+}
+
+/// Datagrams that found a socket's queue full, since it was made. Asked for once in a while: the kernel can also
+/// tell with each datagram, which each of them would pay for.
+pub fn dropped_by_kernel(fd: RawFd) -> u32 {
+    const DROPS: usize = 8; // `SK_MEMINFO_DROPS`
+    let mut figures = [0u32; DROPS + 1];
+    let mut len = size_of_val(&figures) as libc::socklen_t;
+    // SAFETY: room for as many figures as the length says.
+    let asked =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, figures.as_mut_ptr().cast(), &raw mut len) };
+    if asked == 0 { figures[DROPS] } else { 0 }
 }
 
 /// Lets the kernel hand over datagrams of one flow joined; old kernels refuse, and hand them over singly.

@@ -4,7 +4,7 @@
 //!
 //! ```no_run
 //! use std::process::ExitCode;
-//! use portolan_testkit::bench::{Bench, Goal, Side};
+//! use portolan_bench::{Bench, Goal, Side};
 //!
 //! fn main() -> anyhow::Result<ExitCode> {
 //!     let mut bench = Bench::from_arguments("queue")?;
@@ -23,7 +23,7 @@
 //! }
 //! ```
 //!
-//! - **Rounds are interleaved**, ours, theirs, ours, theirs, so that a machine that slows down slows both; a
+//! - **Rounds are interleaved**, ours and theirs in random order, so that a machine that slows down slows both; a
 //!   round of short work is itself such a sequence of turns. One turn each warms up and is not counted; then
 //!   [`ROUNDS`] are measured, and up to three times as many while the spread is too wide.
 //! - **CPU time is the measure**, as the scheduler counts it for every thread of the process (this one, or the
@@ -43,10 +43,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
-use k8s_openapi::jiff::Timestamp;
+use jiff::Timestamp;
 use serde::Serialize;
 
-/// How many rounds of each side are measured at least.
+/// How many rounds of each side are measured at least, unless a benchmark asks for more.
 pub const ROUNDS: usize = 7;
 /// The widest spread that is reported: of ratios as a share of their median, of exponents as it is.
 pub const WIDEST: f64 = 0.15;
@@ -65,6 +65,9 @@ const UNSEEN: u64 = 30_000_000;
 pub struct Bench {
     name: String,
     json: Option<PathBuf>,
+    /// Rows whose names hold this are measured; all when it is empty.
+    only: String,
+    rounds: usize,
     rows: Vec<Row>,
     refused: Vec<String>,
 }
@@ -72,6 +75,7 @@ pub struct Bench {
 /// One side of a comparison: a name, the work of one round, and whose CPU time counts.
 pub struct Side<'a> {
     name: String,
+    prepare: Box<dyn FnMut() -> anyhow::Result<()> + 'a>,
     round: Box<dyn FnMut() -> anyhow::Result<u64> + 'a>,
     processes: Vec<u32>,
 }
@@ -139,15 +143,34 @@ struct Report<'a> {
 }
 
 impl Bench {
-    /// Takes `[--json FILE]` from the command line, and the `--bench` that cargo adds.
+    /// Takes `[--json FILE] [--only TEXT]` from the command line, and the `--bench` that cargo adds.
     pub fn from_arguments(name: &str) -> anyhow::Result<Self> {
-        let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
-        let json = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            [] => None,
-            ["--json", file] => Some(PathBuf::from(file)),
-            _ => bail!("usage: cargo xtask bench {name} [--json FILE]"),
-        };
-        Ok(Self { name: name.to_owned(), json, rows: Vec::new(), refused: Vec::new() })
+        Self::with_arguments(name, std::env::args().skip(1))
+    }
+
+    /// The same, from words that a benchmark has looked at already.
+    pub fn with_arguments(name: &str, words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
+        let mut words = words.filter(|word| word != "--bench");
+        let (mut json, mut only) = (None, String::new());
+        while let Some(word) = words.next() {
+            match (word.as_str(), words.next()) {
+                ("--json", Some(file)) => json = Some(PathBuf::from(file)),
+                ("--only", Some(text)) => only = text,
+                _ => bail!("usage: cargo xtask bench {name} [--json FILE] [--only TEXT]"),
+            }
+        }
+        Ok(Self { name: name.to_owned(), json, only, rounds: ROUNDS, rows: Vec::new(), refused: Vec::new() })
+    }
+
+    /// Measures so many rounds at least.
+    #[must_use]
+    pub fn with_rounds(self, rounds: usize) -> Self {
+        Self { rounds, ..self }
+    }
+
+    /// Whether a row of this name is asked for: what it takes to measure others need not be made.
+    pub fn wants(&self, row: &str) -> bool {
+        row.contains(&self.only)
     }
 
     /// Measures CPU time per `unit` on both sides; the goal is on the ratio, or on our own value in nanoseconds.
@@ -159,12 +182,15 @@ impl Bench {
         mut ours: Side<'a>,
         mut other: Side<'a>,
     ) -> anyhow::Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
         ours.turn()?;
         other.turn()?;
         let ratio = |(ours, other): &(Cost, Cost)| ours.cpu / other.cpu;
         let mut rounds = Vec::new();
-        while wants_more(&rounds, ratio) {
-            let [ours, other] = round([&mut ours, &mut other])?;
+        while wants_more(&rounds, self.rounds, ratio) {
+            let [ours, other] = round(&mut [&mut ours, &mut other])?;
             rounds.push((ours, other));
         }
         let ratios: Vec<f64> = rounds.iter().map(ratio).collect();
@@ -184,10 +210,13 @@ impl Bench {
 
     /// Measures CPU time per `unit` of one side alone, in nanoseconds.
     pub fn value(&mut self, name: &str, unit: &str, goal: Goal, mut ours: Side<'_>) -> anyhow::Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
         ours.turn()?;
         let mut rounds = Vec::new();
-        while wants_more(&rounds, |cost: &Cost| cost.cpu) {
-            let [ours] = round([&mut ours])?;
+        while wants_more(&rounds, self.rounds, |cost: &Cost| cost.cpu) {
+            let [ours] = round(&mut [&mut ours])?;
             rounds.push(ours);
         }
         let values: Vec<f64> = rounds.iter().map(|cost| cost.cpu).collect();
@@ -205,6 +234,9 @@ impl Bench {
         goal: Goal,
         mut work: impl FnMut(u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
         ensure!(sizes.len() >= 3, "growth needs three sizes or more: {name} has {}", sizes.len());
         let mut turn = |size| Side::new(name, || work(size).map(|()| 1)).turn();
         let mut round = || {
@@ -219,7 +251,9 @@ impl Bench {
             fitted_exponent(&points).with_context(|| format!("{name}: the sizes must differ"))
         };
         let mut exponents = Vec::new();
-        while exponents.len() < ROUNDS || (exponents.len() < ROUNDS * PATIENCE && quartiles(&exponents) > WIDEST) {
+        while exponents.len() < self.rounds
+            || (exponents.len() < self.rounds * PATIENCE && quartiles(&exponents) > WIDEST)
+        {
             exponents.push(round()?);
         }
         let exponent = median(&exponents);
@@ -230,7 +264,7 @@ impl Bench {
 
     /// Adds a figure that was measured by other means, such as a number of requests: it has no spread.
     pub fn count(&mut self, name: &str, unit: &str, goal: Goal, value: f64) -> anyhow::Result<()> {
-        self.add(Row::alone(name, unit.to_owned(), value, 0.0, goal))
+        if self.wants(name) { self.add(Row::alone(name, unit.to_owned(), value, 0.0, goal)) } else { Ok(()) }
     }
 
     /// Prints the table, writes the JSON if it was asked for and no row was refused, and gives the verdict.
@@ -239,7 +273,7 @@ impl Bench {
     }
 
     fn report(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-        let Self { name, json, rows, refused } = self;
+        let Self { name, json, only: _, rounds: _, rows, refused } = self;
         ensure!(!rows.is_empty() || !refused.is_empty(), "benchmark {name} measured nothing");
         write!(out, "\n{}", table(&rows))?;
         for refusal in &refused {
@@ -274,7 +308,9 @@ impl Bench {
             self.refused.push(refusal.clone());
             return Ok(refusal);
         }
-        let said = format!("{}: measured", row.name);
+        let ratio = row.ratio.map(|ratio| format!(", ratio {}", significant(ratio))).unwrap_or_default();
+        let verdict = if row.met { "met" } else { "NOT met" };
+        let said = format!("{}: {}{ratio}, goal {} {verdict}", row.name, significant(row.ours), row.goal);
         self.rows.push(row);
         Ok(said)
     }
@@ -283,7 +319,13 @@ impl Bench {
 impl<'a> Side<'a> {
     /// A side whose work runs in this process; a round returns how many units it did.
     pub fn new(name: &str, round: impl FnMut() -> anyhow::Result<u64> + 'a) -> Self {
-        Self { name: name.to_owned(), round: Box::new(round), processes: Vec::new() }
+        Self { name: name.to_owned(), prepare: Box::new(|| Ok(())), round: Box::new(round), processes: Vec::new() }
+    }
+
+    /// Does this before each turn, uncounted.
+    #[must_use]
+    pub fn prepared(self, prepare: impl FnMut() -> anyhow::Result<()> + 'a) -> Self {
+        Self { prepare: Box::new(prepare), ..self }
     }
 
     /// Counts the CPU time of these processes instead of this one's.
@@ -295,6 +337,7 @@ impl<'a> Side<'a> {
     /// Does the work once and counts it.
     fn turn(&mut self) -> anyhow::Result<Spent> {
         let processes = if self.processes.is_empty() { vec![std::process::id()] } else { self.processes.clone() };
+        (self.prepare)().with_context(|| format!("preparing `{}` failed", self.name))?;
         let before = Usage::of(&processes)?;
         let start = Instant::now();
         let units = (self.round)().with_context(|| format!("a round of `{}` failed", self.name))?;
@@ -334,7 +377,8 @@ impl Goal {
             Measure::Value => "ours",
             Measure::Exponent => "exponent",
         };
-        format!("{what} <= {}", self.at_most)
+        let limit = format!("{:.3}", self.at_most);
+        format!("{what} <= {}", limit.trim_end_matches('0').trim_end_matches('.'))
     }
 }
 
@@ -431,11 +475,13 @@ fn coarse_nanos(stat: &str) -> Option<u64> {
 }
 
 /// Lets the sides take turns until the round is full.
-fn round<const N: usize>(mut sides: [&mut Side<'_>; N]) -> anyhow::Result<[Cost; N]> {
+fn round<const N: usize>(sides: &mut [&mut Side<'_>; N]) -> anyhow::Result<[Cost; N]> {
     let mut spent = [Spent::default(); N];
     while unfinished(&spent) {
-        for (spent, side) in spent.iter_mut().zip(&mut sides) {
-            spent.add(side.turn()?);
+        let mut order: [usize; N] = std::array::from_fn(|at| at);
+        fastrand::shuffle(&mut order);
+        for at in order {
+            spent[at].add(sides[at].turn()?);
         }
     }
     Ok(spent.map(|spent| spent.cost()))
@@ -445,9 +491,9 @@ fn unfinished(spent: &[Spent]) -> bool {
     spent.iter().any(|spent| spent.turns == 0 || (spent.cpu < FULL_ROUND && spent.turns < TURNS))
 }
 
-fn wants_more<T>(rounds: &[T], figure: impl Fn(&T) -> f64) -> bool {
+fn wants_more<T>(rounds: &[T], least: usize, figure: impl Fn(&T) -> f64) -> bool {
     let figures: Vec<f64> = rounds.iter().map(figure).collect();
-    figures.len() < ROUNDS || (figures.len() < ROUNDS * PATIENCE && spread(&figures) > WIDEST)
+    figures.len() < least || (figures.len() < least * PATIENCE && spread(&figures) > WIDEST)
 }
 
 /// The middle value, or the mean of the two in the middle.
@@ -575,10 +621,10 @@ mod tests {
     #[test]
     fn more_rounds_are_run_while_the_spread_is_wide_but_not_for_ever() {
         let (calm, wild) = (vec![1.0; ROUNDS], [1.0, 2.0, 3.0].repeat(ROUNDS));
-        assert!(wants_more(&calm[1..], |x| *x));
-        assert!(!wants_more(&calm, |x| *x));
-        assert!(wants_more(&wild[1..], |x| *x));
-        assert!(!wants_more(&wild, |x| *x));
+        assert!(wants_more(&calm[1..], ROUNDS, |x| *x));
+        assert!(!wants_more(&calm, ROUNDS, |x| *x));
+        assert!(wants_more(&wild[1..], ROUNDS, |x| *x));
+        assert!(!wants_more(&wild, ROUNDS, |x| *x));
     }
 
     #[test]
@@ -674,7 +720,8 @@ mod tests {
             *turns += 1;
             Ok(1)
         };
-        round([&mut Side::new("ours", || count(&mut ours)), &mut Side::new("theirs", || count(&mut theirs))]).unwrap();
+        round(&mut [&mut Side::new("ours", || count(&mut ours)), &mut Side::new("theirs", || count(&mut theirs))])
+            .unwrap();
         assert_eq!((ours, theirs), (TURNS, TURNS));
     }
 
@@ -683,7 +730,8 @@ mod tests {
     }
 
     fn bench() -> Bench {
-        Bench { name: "test".to_owned(), json: None, rows: Vec::new(), refused: Vec::new() }
+        let (name, only) = ("test".to_owned(), String::new());
+        Bench { name, json: None, only, rounds: ROUNDS, rows: Vec::new(), refused: Vec::new() }
     }
 
     fn row(spread: f64, met: bool) -> Row {

@@ -1,0 +1,266 @@
+//! The rows of the table, in order.
+
+use crate::contestant::Contestant;
+use crate::place;
+use crate::sessions::Crowd;
+use crate::setting::{
+    BARE, BYTE_SINK, ENVOY, JOINED_SINK, NGINX, OURS, RULED_TO_SINK, SECOND, SINK, TO_BYTE_SINK, TO_JOINED_SINK,
+    TO_SINK, TO_WS_SINK, WS_SINK, WS_TO_SINK, config, envoy, nginx,
+};
+use crate::streams::{ByteSink, Pusher, connect, connect_websocket, frames};
+use crate::udp::{Load, Shape, Sink, Window, await_passage, clients};
+use portolan_bench::{Bench, Goal, Side};
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Small packets, never two of a flow in one batch.
+const SINGLE: Shape = Shape { size: 64, flows: 64, burst: 1, joined: false, volley: 512, packets: 25_600 };
+const BURSTS: Shape = Shape { flows: 8, burst: 8, ..SINGLE };
+const JOINED: Shape = Shape { joined: true, volley: 2048, packets: 204_800, ..BURSTS };
+
+/// Bytes of one write to a stream, and writes of a turn.
+const CHUNK: usize = 65_536;
+const WRITES: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+/// Frames of one write to a WebSocket, and writes of a turn.
+const FRAMES: usize = 400;
+const FRAME_WRITES: u64 = 100;
+
+const MANY_FLOWS: usize = 10_000;
+const NEW_SESSIONS: usize = 8_000;
+/// As many as 20,000 descriptors allow, with some to spare.
+const IDLE_SESSIONS: usize = 19_000;
+const STARTS: usize = 11;
+
+/// Datagrams through one contestant.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    name: &'a str,
+    process: &'a Contestant,
+    port: u16,
+    shape: Shape,
+}
+
+struct Table {
+    bench: Bench,
+    single: Sink,
+    joined: Sink,
+    bytes: ByteSink,
+    websocket: ByteSink,
+    /// Datagrams given to ours, and what became of some.
+    sent: u64,
+    lost: u64,
+}
+
+pub(crate) fn run(bench: Bench) -> anyhow::Result<ExitCode> {
+    let mut table = Table {
+        bench,
+        single: Sink::start(SINK, false)?,
+        joined: Sink::start(JOINED_SINK, true)?,
+        bytes: ByteSink::start(BYTE_SINK, false)?,
+        websocket: ByteSink::start(WS_SINK, true)?,
+        sent: 0,
+        lost: 0,
+    };
+    let ours = Contestant::ours(1, &config(OURS))?;
+    table.against_floors(&ours)?;
+    table.against_peers(&ours)?;
+    table.within_ours(&ours)?;
+    table.websockets(&ours)?;
+    drop(ours);
+    table.new_sessions(1)?;
+    table.new_sessions(2)?;
+    table.idle_sessions()?;
+    table.start_time()?;
+    let lost = table.lost as f64 * 1000.0 / table.sent.max(1) as f64;
+    table.bench.count("UDP: lost under load", "of 1000 packets", Goal::value(1.0), lost)?;
+    table.bench.finish()
+}
+
+impl Table {
+    fn against_floors(&mut self, ours: &Contestant) -> anyhow::Result<()> {
+        let floor = |variant: &str, port: u16, sink: u16| {
+            Contestant::role(&["bare", variant, &(BARE + port).to_string(), &sink.to_string()], place::THEIRS)
+        };
+        let plain = floor("plain", TO_SINK, SINK)?;
+        let to_joined = floor("plain", TO_JOINED_SINK, JOINED_SINK)?;
+        let joining = floor("coalescing", RULED_TO_SINK, JOINED_SINK)?;
+        let bare = |process, port, shape| Way { name: "bare forwarder", process, port: BARE + port, shape };
+        let own = |port, shape| Way { name: "portolan", process: ours, port: OURS + port, shape };
+        let goal = Goal::ratio(1.0 / 0.85);
+        self.datagrams("UDP 64 B, bare forwarder", goal, own(TO_SINK, SINGLE), bare(&plain, TO_SINK, SINGLE))?;
+        let large = Shape { size: 1200, ..SINGLE };
+        self.datagrams("UDP 1200 B, bare forwarder", goal, own(TO_SINK, large), bare(&plain, TO_SINK, large))?;
+        let goal = Goal::ratio(1.0 / 2.2);
+        let pair = (own(TO_JOINED_SINK, BURSTS), bare(&to_joined, TO_JOINED_SINK, BURSTS));
+        self.datagrams("UDP 64 B, bursts of 8, GRO sink", goal, pair.0, pair.1)?;
+        for burst in [8, 32] {
+            let shape = Shape { burst, ..JOINED };
+            let name = format!("UDP 64 B, GSO of {burst}, GRO sink");
+            let floor = bare(&joining, RULED_TO_SINK, shape);
+            let floor = Way { name: "bare with GRO and GSO", ..floor };
+            self.datagrams(&name, Goal::ratio(1.25), own(TO_JOINED_SINK, shape), floor)?;
+        }
+        let port = BARE + TO_BYTE_SINK;
+        let splice = Contestant::role(&["splice", &port.to_string(), &BYTE_SINK.to_string()], place::THEIRS)?;
+        self.bytes(Goal::ratio(1.2), ours, ("bare splice loop", &splice, port))
+    }
+
+    fn against_peers(&mut self, ours: &Contestant) -> anyhow::Result<()> {
+        let names = ["UDP 64 B, nginx", "UDP 64 B, Envoy", "TCP 64 KiB writes, nginx", "TCP 64 KiB writes, Envoy"];
+        if !names.iter().any(|name| self.bench.wants(name)) {
+            return Ok(());
+        }
+        let (nginx, envoy) = (nginx()?, envoy()?);
+        for (peer, process, first, goal) in [("nginx", &nginx, NGINX, 1.6), ("Envoy", &envoy, ENVOY, 2.0)] {
+            let own = Way { name: "portolan", process: ours, port: OURS + TO_SINK, shape: SINGLE };
+            let other = Way { name: peer, process, port: first + TO_SINK, shape: SINGLE };
+            self.datagrams(&format!("UDP 64 B, {peer}"), Goal::ratio(1.0 / goal), own, other)?;
+            self.bytes(Goal::ratio(1.0), ours, (peer, process, first + TO_BYTE_SINK))?;
+        }
+        Ok(())
+    }
+
+    /// Ours against itself: flows, rules and workers must cost next to nothing.
+    fn within_ours(&mut self, ours: &Contestant) -> anyhow::Result<()> {
+        let own = |name, port, shape| Way { name, process: ours, port: OURS + port, shape };
+        let many = Shape { flows: MANY_FLOWS, ..SINGLE };
+        let pair = (own("10,000 flows", TO_SINK, many), own("64 flows", TO_SINK, SINGLE));
+        self.datagrams("UDP 64 B, 10,000 flows", Goal::ratio(1.25), pair.0, pair.1)?;
+        let pair = (own("with rules", RULED_TO_SINK, SINGLE), own("without", TO_SINK, SINGLE));
+        self.datagrams("UDP 64 B, rules and labels", Goal::ratio(1.03), pair.0, pair.1)?;
+        let two = Contestant::ours(2, &config(SECOND))?;
+        let pair = Way { name: "two workers", process: &two, port: SECOND + TO_SINK, shape: SINGLE };
+        self.datagrams("UDP 64 B, two workers", Goal::ratio(1.15), pair, own("one worker", TO_SINK, SINGLE))
+    }
+
+    /// One row: datagrams through two contestants, in turns.
+    fn datagrams(&mut self, name: &str, goal: Goal, ours: Way<'_>, other: Way<'_>) -> anyhow::Result<()> {
+        if !self.bench.wants(name) {
+            return Ok(());
+        }
+        let sink = if name.contains("GRO sink") { &self.joined } else { &self.single };
+        let mut load = Load::new(ours.shape, ours.port, sink)?;
+        let mut their_load = Load::new(other.shape, other.port, sink)?;
+        let side = Side::new(ours.name, || Ok(load.turn())).of_processes(vec![ours.process.pid()]);
+        let their_side = Side::new(other.name, || Ok(their_load.turn())).of_processes(vec![other.process.pid()]);
+        self.bench.compare(name, "packet", goal, side, their_side)?;
+        self.sent += load.sent;
+        self.lost += load.lost;
+        Ok(())
+    }
+
+    /// One row: a stream of bytes through two contestants, in turns.
+    fn bytes(
+        &mut self,
+        goal: Goal,
+        ours: &Contestant,
+        (peer, other, port): (&str, &Contestant, u16),
+    ) -> anyhow::Result<()> {
+        let name = format!("TCP 64 KiB writes, {peer}");
+        if !self.bench.wants(&name) {
+            return Ok(());
+        }
+        let units = WRITES * CHUNK as u64 / MIB;
+        let mut own = Pusher::new(connect(OURS + TO_BYTE_SINK)?, &self.bytes, vec![7; CHUNK]);
+        let mut their = Pusher::new(connect(port)?, &self.bytes, vec![7; CHUNK]);
+        let side = Side::new("portolan", || own.turn(WRITES).map(|()| units)).of_processes(vec![ours.pid()]);
+        let their_side = Side::new(peer, || their.turn(WRITES).map(|()| units)).of_processes(vec![other.pid()]);
+        self.bench.compare(&name, "MiB", goal, side, their_side)
+    }
+
+    fn websockets(&mut self, ours: &Contestant) -> anyhow::Result<()> {
+        let units = FRAMES as u64 * FRAME_WRITES;
+        let name = "WebSocket to UDP, 64 B";
+        if self.bench.wants(name) {
+            let (mut stream, bytes) = (connect_websocket(OURS + WS_TO_SINK)?, frames(FRAMES, 64));
+            let turn = || {
+                let mut window = Window::new(&self.single);
+                for write in 1..=FRAME_WRITES {
+                    place::beside();
+                    stream.write_all(&bytes)?;
+                    window.drain(write * FRAMES as u64);
+                    place::apart();
+                }
+                Ok(units - window.lost)
+            };
+            // 600,000 frames a second on one core
+            let goal = Goal::value(1e9 / 600e3);
+            self.bench.value(name, "frame", goal, Side::new("portolan", turn).of_processes(vec![ours.pid()]))?;
+        }
+        let name = "WebSocket to WebSocket, 64 B";
+        if self.bench.wants(name) {
+            let stream = connect_websocket(OURS + TO_WS_SINK)?;
+            let mut pusher = Pusher::new(stream, &self.websocket, frames(FRAMES * 2, 64));
+            let turn = || pusher.turn(FRAME_WRITES * 20).map(|()| units * 40);
+            // 5,000,000 frames a second on one core
+            let goal = Goal::value(1e9 / 5e6);
+            self.bench.value(name, "frame", goal, Side::new("portolan", turn).of_processes(vec![ours.pid()]))?;
+        }
+        Ok(())
+    }
+
+    fn new_sessions(&mut self, workers: usize) -> anyhow::Result<()> {
+        let name = format!("new UDP sessions, {workers} worker{}", if workers > 1 { "s" } else { "" });
+        if !self.bench.wants(&name) {
+            return Ok(());
+        }
+        let bare = ["bare", "plain", &(BARE + TO_SINK).to_string(), &SINK.to_string()];
+        let ours = Crowd::new(Contestant::ours(workers, &config(OURS))?, OURS + TO_SINK, &self.single)?;
+        let bare = Crowd::new(Contestant::role(&bare, place::THEIRS)?, BARE + TO_SINK, &self.single)?;
+        let (ours, bare) = (RefCell::new(ours), RefCell::new(bare));
+        let (side, their_side) = (arriving("portolan", &ours), arriving("bare forwarder", &bare));
+        self.bench.compare(&name, "session and its first packet", Goal::value(10_000.0), side, their_side)?;
+        let Crowd { lost, mut wall, .. } = ours.into_inner();
+        wall.sort();
+        let each = wall[wall.len() / 2].as_secs_f64() * 1e6 / NEW_SESSIONS as f64;
+        if workers > 1 {
+            // 100,000 a second
+            self.bench.count(&format!("{name}: pace"), "us of wall time per session", Goal::value(10.0), each)?;
+        }
+        self.bench.count(&format!("{name}: first packets lost"), "packets", Goal::value(0.0), lost as f64)
+    }
+
+    fn idle_sessions(&mut self) -> anyhow::Result<()> {
+        let name = "memory, 19,000 idle UDP sessions";
+        if !self.bench.wants(name) {
+            return Ok(());
+        }
+        let mut crowd = Crowd::new(Contestant::ours(1, &config(OURS))?, OURS + TO_SINK, &self.single)?;
+        let idle = crowd.process.resident()?;
+        self.bench.count("memory, idle", "MiB", Goal::value(20.0), idle as f64 / MIB as f64)?;
+        crowd.prepare(IDLE_SESSIONS)?;
+        crowd.arrive()?;
+        let each = (crowd.process.resident()? - idle) as f64 / IDLE_SESSIONS as f64;
+        self.bench.count(name, "bytes each", Goal::value(1024.0), each)?;
+        let micros: f64 = crowd.process.order("list sessions")?.parse()?;
+        self.bench.count("first 100 of 19,000 sessions listed", "ms", Goal::value(10.0), micros / 1000.0)
+    }
+
+    fn start_time(&mut self) -> anyhow::Result<()> {
+        let name = "start to first packet";
+        if !self.bench.wants(name) {
+            return Ok(());
+        }
+        let mut took = Vec::new();
+        for _ in 0..STARTS {
+            let client = clients(1, OURS + TO_SINK)?;
+            let began = Instant::now();
+            let ours = Contestant::ours(1, &config(OURS))?;
+            await_passage(&client[0], b"first", &self.single)?;
+            took.push(began.elapsed().as_secs_f64() * 1000.0);
+            drop(ours);
+        }
+        took.sort_by(f64::total_cmp);
+        self.bench.count(name, "ms", Goal::value(50.0), took[STARTS / 2])
+    }
+}
+
+/// Strangers who come to a contestant in each turn.
+fn arriving<'a>(name: &str, crowd: &'a RefCell<Crowd<'_>>) -> Side<'a> {
+    let side = Side::new(name, || crowd.borrow_mut().arrive());
+    side.prepared(|| crowd.borrow_mut().prepare(NEW_SESSIONS)).of_processes(vec![crowd.borrow().process.pid()])
+}

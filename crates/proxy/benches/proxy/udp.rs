@@ -1,0 +1,181 @@
+//! Datagrams: a sender that keeps a pace, and the sink that counts what arrives.
+
+use crate::place;
+use anyhow::ensure;
+use portolan_proxy::io::sys::{Gather, RecvBatch, coalesce};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Packets that do not arrive for so long are lost.
+const LOST: Duration = Duration::from_secs(1);
+/// How long the sender rests while a volley is under way, and the sink between two looks.
+const REST: Duration = Duration::from_micros(100);
+/// The same for a sink that nothing comes to.
+const LONG_REST: Duration = Duration::from_millis(2);
+
+/// A socket that counts the datagrams that arrive.
+pub(crate) struct Sink {
+    count: Arc<AtomicU64>,
+}
+
+impl Sink {
+    /// `joined`: whether it takes datagrams of a flow as one, as the kernel offers them.
+    pub(crate) fn start(port: u16, joined: bool) -> anyhow::Result<Self> {
+        let socket = UdpSocket::bind(("127.0.0.1", port))?;
+        if joined {
+            coalesce(socket.as_raw_fd());
+        }
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        std::thread::spawn(move || count_all(&socket, &counted));
+        Ok(Self { count })
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+}
+
+/// Looks again and again instead of waiting: being woken would cost whoever sends, and some more than others.
+fn count_all(socket: &UdpSocket, counted: &AtomicU64) -> std::io::Result<()> {
+    let (mut batch, mut seen) = (RecvBatch::new(false)?, Instant::now());
+    place::beside();
+    loop {
+        while let Ok(n) = batch.receive(socket.as_raw_fd(), 0) {
+            let got: usize = (0..n).map(|i| batch.take(i).datagrams()).sum();
+            counted.fetch_add(got as u64, Relaxed);
+            seen = Instant::now();
+        }
+        std::thread::sleep(if seen.elapsed() < LONG_REST * 10 { REST } else { LONG_REST });
+    }
+}
+
+/// What is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) size: usize,
+    pub(crate) flows: usize,
+    /// Packets of one flow in a row.
+    pub(crate) burst: u64,
+    /// They leave the sender as one.
+    pub(crate) joined: bool,
+    /// Packets that are under way at a time.
+    pub(crate) volley: u64,
+    /// Packets of one turn.
+    pub(crate) packets: u64,
+}
+
+/// A sender with its flows through one contestant.
+pub(crate) struct Load<'a> {
+    shape: Shape,
+    sink: &'a Sink,
+    flows: Vec<UdpSocket>,
+    next: usize,
+    gather: Gather,
+    data: Vec<u8>,
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+}
+
+impl<'a> Load<'a> {
+    /// Opens the flows and waits until a packet passes.
+    pub(crate) fn new(shape: Shape, port: u16, sink: &'a Sink) -> anyhow::Result<Self> {
+        let flows = clients(shape.flows, port)?;
+        let data = vec![7; shape.size];
+        await_passage(&flows[0], &data, sink)?;
+        Ok(Self { shape, sink, flows, next: 0, gather: Gather::default(), data, sent: 0, lost: 0 })
+    }
+
+    /// Sends the packets of one turn and says how many arrived.
+    pub(crate) fn turn(&mut self) -> u64 {
+        let Shape { burst, volley, packets, .. } = self.shape;
+        let mut window = Window::new(self.sink);
+        let mut sent = 0;
+        place::beside();
+        while sent < packets {
+            for _ in 0..volley / burst {
+                self.send_burst();
+            }
+            sent += volley;
+            window.drain(sent);
+        }
+        place::apart();
+        let lost = window.lost;
+        self.sent += sent;
+        self.lost += lost;
+        sent - lost
+    }
+
+    fn send_burst(&mut self) {
+        for _ in 0..self.shape.burst {
+            // SAFETY: `data` is not touched before the flush.
+            unsafe { self.gather.push(&self.data, self.data.len(), None, self.shape.joined, 0) };
+        }
+        self.gather.flush(self.flows[self.next].as_raw_fd());
+        self.next = (self.next + 1) % self.flows.len();
+    }
+}
+
+/// How many packets are under way to a sink.
+pub(crate) struct Window<'a> {
+    sink: &'a Sink,
+    before: u64,
+    pub(crate) lost: u64,
+    /// What had arrived when it last became more, and when.
+    progress: (u64, Instant),
+}
+
+impl<'a> Window<'a> {
+    pub(crate) fn new(sink: &'a Sink) -> Self {
+        Self { sink, before: sink.count(), lost: 0, progress: (0, Instant::now()) }
+    }
+
+    /// Waits until all that was sent has arrived or is lost.
+    pub(crate) fn drain(&mut self, sent: u64) {
+        while self.under_way(sent) > 0 {
+            std::thread::sleep(REST);
+        }
+    }
+
+    fn under_way(&mut self, sent: u64) -> u64 {
+        let arrived = self.sink.count() - self.before;
+        let missing = sent.saturating_sub(arrived + self.lost);
+        if arrived != self.progress.0 || missing == 0 {
+            self.progress = (arrived, Instant::now());
+        } else if self.progress.1.elapsed() > LOST {
+            self.lost += missing;
+            return 0;
+        }
+        missing
+    }
+}
+
+/// Sockets that send to a port, each a client of its own.
+pub(crate) fn clients(count: usize, port: u16) -> anyhow::Result<Vec<UdpSocket>> {
+    let client = |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.connect(("127.0.0.1", port))?;
+        Ok(socket)
+    };
+    (0..count).map(client).collect()
+}
+
+/// Sends until something arrives, and waits until nothing more does.
+pub(crate) fn await_passage(client: &UdpSocket, data: &[u8], sink: &Sink) -> anyhow::Result<()> {
+    let (began, before) = (Instant::now(), sink.count());
+    while sink.count() == before {
+        ensure!(began.elapsed() < Duration::from_secs(10), "no packet passed within 10 s");
+        // nobody may listen yet, and then an earlier packet is refused
+        client.send(data).ok();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut seen = before;
+    while sink.count() != seen {
+        seen = sink.count();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
