@@ -8,7 +8,6 @@
     unsafe_code,
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
-    clippy::cast_sign_loss,
     clippy::disallowed_methods,
     reason = "a benchmark: raw system calls, programs that are started, and figures made of counts"
 )]
