@@ -32,7 +32,7 @@ const AT_ONCE: usize = 16;
 const CREATES: u64 = 300;
 const LISTED: u64 = 5_000;
 /// How often a turn lists them: one list is too short to time.
-const LISTS: u64 = 10;
+const LISTS: u64 = 40;
 const WATCHERS: u64 = 100;
 /// How many objects a turn creates before the eyes of all watchers.
 const SHOWN: u64 = 50;

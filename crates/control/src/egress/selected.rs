@@ -34,9 +34,9 @@ enum Pods {
 pub(super) struct Selected {
     scopes: BTreeMap<PolicyName, Scope>,
     /// The policies of each pod that has any.
-    by_pod: BTreeMap<Key, Arc<[PolicyName]>>,
+    by_pod: BTreeMap<Arc<Key>, Arc<[PolicyName]>>,
     /// The pods of each policy that has any.
-    by_policy: BTreeMap<PolicyName, BTreeSet<Key>>,
+    by_policy: BTreeMap<PolicyName, BTreeSet<Arc<Key>>>,
     /// Policies that win for no pod and destination, and who does; none when nobody can.
     shadowed: BTreeMap<PolicyName, Option<PolicyName>>,
     /// Policies that select pods on the host network, which they cannot serve.
@@ -156,22 +156,22 @@ impl Selected {
     /// Notes that a policy selects a pod, or no longer does.
     fn set(&mut self, pod: &Key, policy: &PolicyName, selects: bool) {
         self.stale = true;
-        let mut policies: BTreeSet<PolicyName> =
-            self.by_pod.remove(pod).iter().flat_map(|all| all.iter().cloned()).collect();
+        let (pod, before) = self.by_pod.remove_entry(pod).unwrap_or_else(|| (Arc::new(pod.clone()), Arc::default()));
+        let mut policies: BTreeSet<PolicyName> = before.iter().cloned().collect();
         if selects {
             policies.insert(policy.clone());
             self.by_policy.entry(policy.clone()).or_default().insert(pod.clone());
         } else {
             policies.remove(policy);
             if let Some(pods) = self.by_policy.get_mut(policy) {
-                pods.remove(pod);
+                pods.remove(&pod);
                 if pods.is_empty() {
                     self.by_policy.remove(policy);
                 }
             }
         }
         if !policies.is_empty() {
-            self.by_pod.insert(pod.clone(), policies.into_iter().collect());
+            self.by_pod.insert(pod, policies.into_iter().collect());
         }
     }
 

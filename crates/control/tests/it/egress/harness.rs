@@ -171,7 +171,11 @@ impl World {
         what: &str,
         shown: impl Fn(&EgressGatewayStatus) -> bool,
     ) -> anyhow::Result<()> {
-        eventually(&format!("gateway {name} shows {what}"), async || Ok(shown(&self.gateway_status(name).await?))).await
+        let what = format!("gateway {name} shows {what}");
+        if let Err(problem) = eventually(&what, async || Ok(shown(&self.gateway_status(name).await?))).await {
+            anyhow::bail!("{problem}; it shows {:?}", self.gateway_status(name).await?);
+        }
+        Ok(())
     }
 
     /// Waits until a gateway is gone.
