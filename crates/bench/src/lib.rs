@@ -35,16 +35,21 @@
 //! Both sides must be pinned alike and use the same socket buffers, and a turn should work for 10 ms or more, so
 //! that looking at the clocks weighs nothing: that is the benchmark's to arrange.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use jiff::Timestamp;
 use serde::Serialize;
+
+use self::statistics::{fitted_exponent, float, median, quartiles, spread};
+use self::usage::Usage;
+
+mod statistics;
+mod usage;
 
 /// How many rounds of each side are measured at least, unless a benchmark asks for more.
 pub const ROUNDS: usize = 7;
@@ -56,10 +61,6 @@ const PATIENCE: usize = 3;
 /// A round takes turns until each part of it used this much CPU time, or took this many turns.
 const FULL_ROUND: Duration = Duration::from_millis(200);
 const TURNS: usize = 16;
-/// A thread's running time is only sure to be counted when it left the processor: sleeping makes it.
-const SETTLE: Duration = Duration::from_millis(1);
-/// What threads that ended within a round may have used unseen: two ticks of the coarse clock and a little.
-const UNSEEN: u64 = 30_000_000;
 
 /// A benchmark: rows are added one by one, [`Bench::finish`] gives the verdict.
 pub struct Bench {
@@ -412,68 +413,6 @@ struct Cost {
     wall: f64,
 }
 
-/// The CPU time of some processes so far.
-#[derive(Debug, Default)]
-struct Usage {
-    /// Nanoseconds of each living thread.
-    threads: BTreeMap<(u32, u32), u64>,
-    /// Nanoseconds of the processes whole, with the threads that ended, in steps of the coarse clock.
-    whole: u64,
-}
-
-impl Usage {
-    fn of(processes: &[u32]) -> anyhow::Result<Self> {
-        std::thread::sleep(SETTLE);
-        let mut usage = Self::default();
-        for &process in processes {
-            let folder = PathBuf::from(format!("/proc/{process}"));
-            usage.whole += coarse_nanos(&read(&folder.join("stat"))?).context("/proc/PID/stat is not as expected")?;
-            let threads = folder.join("task");
-            for entry in fs::read_dir(&threads).with_context(|| format!("process {process} is not there"))? {
-                let entry = entry?;
-                // a thread may end while we look: its time is then missing, and `since` notices
-                let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else { continue };
-                let thread = entry.file_name().to_string_lossy().parse().context("a thread's folder is its number")?;
-                let nanos = running_nanos(&text).context("/proc/PID/task/TID/schedstat is not as expected")?;
-                usage.threads.insert((process, thread), nanos);
-            }
-        }
-        Ok(usage)
-    }
-
-    /// The time used since an earlier look, in nanoseconds.
-    fn since(&self, before: &Self) -> anyhow::Result<u64> {
-        let used =
-            |(thread, now): (&(u32, u32), &u64)| now - before.threads.get(thread).copied().unwrap_or(0).min(*now);
-        let seen: u64 = self.threads.iter().map(used).sum();
-        let whole = self.whole.saturating_sub(before.whole);
-        let unseen = whole.saturating_sub(seen);
-        ensure!(
-            unseen <= UNSEEN + whole / 50,
-            "threads that ended within the round used {} ms unseen: keep them alive from round to round",
-            unseen / 1_000_000
-        );
-        Ok(seen)
-    }
-}
-
-fn read(path: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(path).with_context(|| format!("reading {} failed", path.display()))
-}
-
-/// The first number of `schedstat`: time spent running, in nanoseconds.
-fn running_nanos(schedstat: &str) -> Option<u64> {
-    schedstat.split_whitespace().next()?.parse().ok()
-}
-
-/// User and system time from `stat`, which counts hundredths of a second on Linux.
-fn coarse_nanos(stat: &str) -> Option<u64> {
-    // the name in parentheses may hold anything: fields are counted from its end
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    Some(ticks * 10_000_000)
-}
-
 /// Lets the sides take turns until the round is full.
 fn round<const N: usize>(sides: &mut [&mut Side<'_>; N]) -> anyhow::Result<[Cost; N]> {
     let mut spent = [Spent::default(); N];
@@ -494,56 +433,6 @@ fn unfinished(spent: &[Spent]) -> bool {
 fn wants_more<T>(rounds: &[T], least: usize, figure: impl Fn(&T) -> f64) -> bool {
     let figures: Vec<f64> = rounds.iter().map(figure).collect();
     figures.len() < least || (figures.len() < least * PATIENCE && spread(&figures) > WIDEST)
-}
-
-/// The middle value, or the mean of the two in the middle.
-fn median(values: &[f64]) -> f64 {
-    quantile(values, 0.5)
-}
-
-/// The distance between the quartiles as a share of the median.
-fn spread(values: &[f64]) -> f64 {
-    quartiles(values) / median(values)
-}
-
-fn quartiles(values: &[f64]) -> f64 {
-    quantile(values, 0.75) - quantile(values, 0.25)
-}
-
-/// The value below which this share of the values lies, between two neighbours in proportion.
-fn quantile(values: &[f64], share: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
-    let place = share * float(last as u64);
-    let (low, high) = (index(place.floor()), index(place.ceil()));
-    sorted[low] + (sorted[high] - sorted[low]) * place.fract()
-}
-
-/// The power with which the second number grows with the first: least squares on the logarithms of both.
-fn fitted_exponent(points: &[(f64, f64)]) -> Option<f64> {
-    let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
-    let count = float(logs.len() as u64);
-    let mean_x = logs.iter().map(|(x, _)| x).sum::<f64>() / count;
-    let mean_y = logs.iter().map(|(_, y)| y).sum::<f64>() / count;
-    let over = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>();
-    let under = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum::<f64>();
-    let exponent = over / under;
-    exponent.is_finite().then_some(exponent)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of a round lie far below 2^53")]
-fn float(number: u64) -> f64 {
-    number as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a place in a list: whole and not negative"
-)]
-fn index(place: f64) -> usize {
-    place as usize
 }
 
 fn table(rows: &[Row]) -> String {
@@ -679,22 +568,6 @@ mod tests {
         let text = table(&[row(0.01, true), row(0.02, false)]);
         let column = text.lines().next().unwrap().find("GOAL").unwrap();
         assert!(text.lines().skip(1).all(|line| line[column..].starts_with("ratio <= 0.5")), "{text}");
-    }
-
-    #[test]
-    fn cpu_time_is_read_from_the_scheduler() {
-        assert_eq!(running_nanos("503794147 1200 7\n"), Some(503_794_147));
-        let stat = "7 (a name) with ) in it) S 1 7 7 0 -1 4194304 100 0 0 0 12 30 0 0 20 0 1 0 99";
-        assert_eq!(coarse_nanos(stat), Some(420_000_000));
-        assert_eq!(coarse_nanos("nonsense"), None);
-    }
-
-    #[test]
-    fn work_of_threads_that_ended_within_a_round_is_noticed() {
-        let usage = |thread, whole| Usage { threads: BTreeMap::from([((1, 1), thread)]), whole };
-        assert_eq!(usage(900, 0).since(&usage(400, 0)).unwrap(), 500);
-        let error = usage(900, 500_000_000).since(&usage(400, 0)).unwrap_err();
-        assert!(error.to_string().contains("499 ms unseen"), "{error}");
     }
 
     #[test]
