@@ -57,14 +57,15 @@ pub(super) async fn claims(
         .map(|address| (address, step(cache, model, recycling, &standbys, address)))
         .collect();
     let work = futures::stream::iter(steps).map(|(address, step)| async move {
-        let releases = step.releases();
-        (address, releases, take(writer, cache, step).await)
+        let (waits, releases) = (matches!(step, Step::Wait), step.releases());
+        let outcome = take(writer, cache, step).await;
+        (address, waits, releases, outcome)
     });
-    let ended: Vec<(IpAddr, Option<GatewayName>, Result<Wrote, Error>)> =
-        work.buffer_unordered(AT_ONCE).collect().await;
+    let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
     let (mut done, mut first) = (Done::default(), None);
-    for (address, releases, outcome) in ended {
+    for (address, waits, releases, outcome) in ended {
         match outcome {
+            Ok(Wrote::Unchanged) if waits => _ = done.unseen.insert(address),
             Ok(Wrote::Unchanged) => {}
             Ok(Wrote::Changed) => {
                 done.unseen.insert(address);
@@ -83,6 +84,8 @@ pub(super) async fn claims(
 /// What one address needs.
 enum Step {
     Nothing,
+    /// The claim is not what was planned on, or on its way out: it is looked at again when it changes.
+    Wait,
     Create(Box<AddressClaim>),
     Replace(Box<AddressClaim>),
     Delete(Arc<AddressClaim>),
@@ -107,10 +110,13 @@ fn step(cache: &Cache, model: &Model, recycling: &Recycling, standbys: &Standbys
         }
         // Somebody deleted it under its users: it must go before it can be made again.
         (Some(_), Some(seen)) if seen.metadata.deletion_timestamp.is_some() => {
-            unheld(&seen).map_or(Step::Nothing, Step::Replace)
+            unheld(&seen).map_or(Step::Wait, Step::Replace)
         }
         (Some(placed), Some(seen)) => {
             let Some(before) = &seen.spec.egress else { return Step::Nothing };
+            if is_news(before, &placed) {
+                return Step::Wait;
+            }
             let record = record(address, &placed, Some((before, &seen)), standbys);
             if seen.spec.egress.as_ref() == Some(&record)
                 && seen.finalizers().iter().any(|own| own == words::ADDRESS_CLAIM_FINALIZER)
@@ -134,6 +140,11 @@ fn step(cache: &Cache, model: &Model, recycling: &Recycling, standbys: &Standbys
     }
 }
 
+/// The claim says what the plan cannot have known: another leader made it anew, or moved it.
+fn is_news(seen: &EgressClaim, placed: &Placed) -> bool {
+    seen.gateway != *placed.held.gateway || seen.epoch > placed.held.epoch
+}
+
 /// The old owner has nothing of it any more, or cannot: then the address may be given again.
 fn withdrawn(model: &Model, claim: &AddressClaim) -> bool {
     let Some(record) = &claim.spec.egress else { return true };
@@ -154,7 +165,7 @@ fn unheld(seen: &AddressClaim) -> Option<Box<AddressClaim>> {
 
 async fn take(writer: &Writer, cache: &Cache, step: Step) -> Result<Wrote, Error> {
     match step {
-        Step::Nothing => Ok(Wrote::Unchanged),
+        Step::Nothing | Step::Wait => Ok(Wrote::Unchanged),
         Step::Create(claim) => writer.create(&cache.claims, claim.as_ref()).await,
         Step::Replace(claim) | Step::Release(claim) => {
             writer.replace(&cache.claims, Part::Object, claim.as_ref()).await
@@ -294,4 +305,20 @@ pub(super) async fn cluster_info(writer: &Writer, cache: &Cache, model: &Model) 
     };
     writer.status(&cache.infos, seen.as_ref(), &model.found).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan_core::egress::Held;
+
+    #[test]
+    fn a_claim_that_another_leader_made_or_moved_after_the_plan_is_not_written_over() {
+        let held = Held { gateway: "eg1".into(), pair: None, slot: 5, node: Some("n1".into()), epoch: 2 };
+        let placed = Placed { held, standby: Vec::new(), outside_pool: false };
+        for (gateway, epoch, news) in [("eg1", 2, false), ("eg1", 1, false), ("eg1", 3, true), ("eg2", 1, true)] {
+            let seen = EgressClaim { gateway: gateway.to_owned(), epoch, ..EgressClaim::default() };
+            assert_eq!(is_news(&seen, &placed), news, "{gateway} {epoch}");
+        }
+    }
 }

@@ -42,10 +42,11 @@ pub struct Loop {
 const GATHER: Duration = Duration::from_millis(5);
 
 impl Loop {
-    /// Takes turns until stopped; a turn under way is finished. A turn that fails is taken again after a growing delay.
+    /// Takes turns until stopped; a turn under way is finished. A turn that fails is taken again after a growing delay;
+    /// one that lost a race soon, as the other's write is on its way to us.
     /// A replica that begins to lead first lists everything anew, so that it sees what the one before it wrote.
     pub async fn run(self, watches: Watches, mut capability: impl Turn) {
-        let mut delays = Backoff::REQUESTS.delays();
+        let (mut conflicts, mut failures) = (Backoff::CONFLICTS.delays(), Backoff::REQUESTS.delays());
         while self.begins_to_lead(&watches).await {
             capability.begin();
             let mut wait = Duration::ZERO;
@@ -59,6 +60,8 @@ impl Loop {
                     Ok(Next::OnChange) => UNTIL_CHANGED,
                     Ok(Next::After(pause)) => pause,
                     Err(problem) => {
+                        let lost_a_race = matches!(problem, Error::Conflict { .. });
+                        let delays = if lost_a_race { &mut conflicts } else { &mut failures };
                         let pause = problem.retry_after().unwrap_or_default().max(delays.pause());
                         match problem.class() {
                             Class::Transient => debug!(%problem, ?pause, "turn failed, trying again"),
@@ -70,7 +73,8 @@ impl Loop {
                     }
                 };
                 if wait > Duration::ZERO {
-                    delays.reset();
+                    conflicts.reset();
+                    failures.reset();
                 }
             }
         }
