@@ -38,7 +38,7 @@ pub(super) async fn delete_collection(call: &Call<'_>, bytes: &[u8]) -> Result<S
     let listed = read::list(call, &ListOptions::parse(&call.query, call.kind())?)?;
     if let Said::List { items, .. } = &listed {
         for item in items {
-            match delete_one(call, meta(item, "name"), &options).await {
+            match delete_one(call, &item.key.name, &options).await {
                 // Perhaps someone else was faster.
                 Err(failure) if failure.code != StatusCode::NOT_FOUND => return Err(failure),
                 Ok(_) | Err(_) => {}

@@ -76,6 +76,16 @@ pub struct Token {
 }
 
 impl ListOptions {
+    /// Whether an object is among those that are asked for.
+    pub fn select(&self, object: &serde_json::Value) -> bool {
+        self.labels.matches(object) && self.fields.matches(object)
+    }
+
+    /// Whether all of them are.
+    pub fn select_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
     /// Reads the options for a kind.
     pub fn parse(query: &Query, kind: &Kind) -> Result<Self, Failure> {
         let mut options = Self {

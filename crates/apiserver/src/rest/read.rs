@@ -46,17 +46,19 @@ pub(super) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Said, Failu
     let mut entries =
         snapshot.entries.iter().filter(|entry| start.is_none_or(|start| *place(call, entry) >= *start)).peekable();
     let limit = usize::try_from(options.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    let everything = options.select_all();
     let mut items = Vec::new();
     while items.len() < limit {
         let Some(entry) = entries.next() else { break };
-        let object = Inner::decode(call.kind(), entry)?;
-        items.extend((options.labels.matches(&object) && options.fields.matches(&object)).then_some(object));
+        if everything || options.select(&Inner::decode(call.kind(), entry)?) {
+            items.push(Arc::clone(entry));
+        }
     }
     let mut metadata = json!({ "resourceVersion": snapshot.revision.to_string() });
     if let Some(next) = entries.peek() {
         metadata["continue"] = Token { revision: snapshot.revision, start: place(call, next) }.encode().into();
         // Without a selector the rest can be counted; with one, someone would have to look.
-        if options.labels.is_empty() && options.fields.is_empty() {
+        if everything {
             metadata["remainingItemCount"] = entries.count().into();
         }
     }

@@ -1,10 +1,13 @@
 //! How answers look: objects and lists in the shape and form that the client asked for, and refusals.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::{Body, Call, boxed};
@@ -22,7 +25,7 @@ pub(super) enum Said {
     /// An object of the kind as it is stored.
     Stored { code: StatusCode, entry: Arc<Entry> },
     /// A list of the kind: its metadata and its items.
-    List { metadata: Value, items: Vec<Value> },
+    List { metadata: Value, items: Vec<Arc<Entry>> },
     /// Events as they come.
     Stream(Body),
 }
@@ -47,12 +50,21 @@ pub(super) fn response(call: &Call<'_>, said: Said) -> Result<Response<Body>, Fa
             Shape::PartialList => return not_acceptable("one object is not a list"),
             Shape::Plain | Shape::Discovery => (code, object),
         },
-        Said::List { metadata, items } => match accepted.shape {
-            Shape::Table => (StatusCode::OK, table::table(kind, &items, &metadata, style)),
-            Shape::PartialList => (StatusCode::OK, table::partial_list(&items, &metadata)),
-            Shape::Partial => return not_acceptable("a list is not one object: ask for PartialObjectMetadataList"),
-            Shape::Plain | Shape::Discovery => (StatusCode::OK, list(kind, metadata, items)),
-        },
+        Said::List { metadata, items } => {
+            if accepted == Accepted::JSON
+                && let Some(json) = verbatim_list(kind, &metadata, &items)
+            {
+                return Ok(bytes(StatusCode::OK, accepted.content_type(), json));
+            }
+            let items = items.iter().map(|entry| Inner::decode(kind, entry)).collect::<Result<Vec<_>, _>>()?;
+            let shown = match accepted.shape {
+                Shape::Table => table::table(kind, &items, &metadata, style),
+                Shape::PartialList => table::partial_list(&items, &metadata),
+                Shape::Partial => return not_acceptable("a list is not one object: ask for PartialObjectMetadataList"),
+                Shape::Plain | Shape::Discovery => list(kind, metadata, items),
+            };
+            (StatusCode::OK, shown)
+        }
     };
     Ok(value(code, &shown, accepted))
 }
@@ -70,10 +82,35 @@ fn list(kind: &Kind, mut metadata: Value, mut items: Vec<Value>) -> Value {
         metadata["continue"] = "".into();
     }
     for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|_| !kind.custom) {
-        item.remove("kind");
-        item.remove("apiVersion");
+        item.retain(|field, _| !TYPE.contains(&field.as_str()));
     }
     json!({ "kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items })
+}
+
+/// What items of built-in kinds leave to their list.
+const TYPE: [&str; 2] = ["apiVersion", "kind"];
+
+/// The same list as text, put together from the items' own texts; none if one is stored in another version.
+fn verbatim_list(kind: &Kind, metadata: &Value, items: &[Arc<Entry>]) -> Option<Vec<u8>> {
+    let empty = list(kind, metadata.clone(), Vec::new()).to_string();
+    let (before, after) = empty.split_once("\"items\":[]")?;
+    let mut text = Vec::with_capacity(empty.len() + items.iter().map(|entry| entry.json.len() + 1).sum::<usize>());
+    write!(text, "{before}\"items\":[").ok()?;
+    for (place, entry) in items.iter().enumerate() {
+        if place > 0 {
+            text.push(b',');
+        }
+        let json = verbatim(kind, entry)?;
+        if kind.custom {
+            text.extend_from_slice(json);
+        } else {
+            let mut fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(json).ok()?;
+            fields.retain(|field, _| !TYPE.contains(field));
+            serde_json::to_writer(&mut text, &fields).ok()?;
+        }
+    }
+    writeln!(text, "]{after}").ok()?;
+    Some(text)
 }
 
 /// An answer that is a value.

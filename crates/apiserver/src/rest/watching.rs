@@ -130,7 +130,7 @@ impl Events {
 
     /// What an event is to someone who sees only what is selected.
     fn tell(&mut self, event: &Event) -> Option<Bytes> {
-        let sees_all = self.options.labels.is_empty() && self.options.fields.is_empty();
+        let sees_all = self.options.select_all();
         if sees_all
             && self.shape == Shape::Plain
             && let Some(json) = verbatim(&self.served.kind, &event.entry)
@@ -161,7 +161,7 @@ impl Events {
 
     fn selected(&self, entry: &Entry) -> Option<Value> {
         let object = Inner::decode(&self.served.kind, entry).ok()?;
-        (self.options.labels.matches(&object) && self.options.fields.matches(&object)).then_some(object)
+        self.options.select(&object).then_some(object)
     }
 
     fn bookmark(&mut self, end_of_initial: bool) -> Bytes {
