@@ -25,35 +25,28 @@ pub(in crate::egress) struct PolicyView<'a> {
     pub(in crate::egress) status: Option<&'a EgressPolicyStatus>,
 }
 
-impl<'a> From<&'a EgressPolicy> for PolicyView<'a> {
-    fn from(policy: &'a EgressPolicy) -> Self {
-        Self {
-            metadata: &policy.metadata,
-            of_cluster: false,
-            gateway: policy.spec.egress_gateway_name.as_deref(),
-            egress_ip: policy.spec.egress_ip.as_ref(),
-            applied_to: &policy.spec.applied_to,
-            dest_subnet: &policy.spec.dest_subnet,
-            priority: policy.spec.priority.unwrap_or_default(),
-            status: policy.status.as_ref(),
+/// The two kinds have the same fields, and no type in common.
+macro_rules! view {
+    ($kind:ident, of_cluster: $of_cluster:literal) => {
+        impl<'a> From<&'a $kind> for PolicyView<'a> {
+            fn from(policy: &'a $kind) -> Self {
+                Self {
+                    metadata: &policy.metadata,
+                    of_cluster: $of_cluster,
+                    gateway: policy.spec.egress_gateway_name.as_deref(),
+                    egress_ip: policy.spec.egress_ip.as_ref(),
+                    applied_to: &policy.spec.applied_to,
+                    dest_subnet: &policy.spec.dest_subnet,
+                    priority: policy.spec.priority.unwrap_or_default(),
+                    status: policy.status.as_ref(),
+                }
+            }
         }
-    }
+    };
 }
 
-impl<'a> From<&'a EgressClusterPolicy> for PolicyView<'a> {
-    fn from(policy: &'a EgressClusterPolicy) -> Self {
-        Self {
-            metadata: &policy.metadata,
-            of_cluster: true,
-            gateway: policy.spec.egress_gateway_name.as_deref(),
-            egress_ip: policy.spec.egress_ip.as_ref(),
-            applied_to: &policy.spec.applied_to,
-            dest_subnet: &policy.spec.dest_subnet,
-            priority: policy.spec.priority.unwrap_or_default(),
-            status: policy.status.as_ref(),
-        }
-    }
-}
+view!(EgressPolicy, of_cluster: false);
+view!(EgressClusterPolicy, of_cluster: true);
 
 impl PolicyView<'_> {
     /// The planner's name for it.
