@@ -12,7 +12,7 @@ use base64::Engine;
 use kube_cel::KubeCelExt;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
 use kube_cel::cel::objects::{Key, Map, OptionalValue};
-use kube_cel::cel::{Context, IdedExpr, Program, Value as Cel, functions};
+use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program, Value as Cel, functions};
 use serde_json::Value;
 
 use super::fault::{self, forbidden, invalid, not_supported, required};
@@ -241,7 +241,7 @@ impl Rule {
     /// The error says why the rule does not hold.
     fn run(&self, this: &Cel, old: Option<&Cel>) -> Result<(), String> {
         thread_local! {
-            static CONTEXT: RefCell<Context<'static>> = RefCell::new(Context::default().with_all());
+            static CONTEXT: RefCell<Context<'static>> = RefCell::new(context());
         }
         CONTEXT.with_borrow(|context| {
             let mut scope = context.new_inner_scope();
@@ -283,6 +283,35 @@ impl Rule {
             fault::DUPLICATE => Cause { reason: fault::DUPLICATE, ..invalid(path, &shown, detail) },
             _ => invalid(path, &shown, detail),
         }
+    }
+}
+
+/// What every rule may use.
+fn context() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    // The engine has no types as values: texts that no rule would write stand for them.
+    let named = |name: &str| Cel::String(Arc::new(format!("the type {name}")));
+    context.add_function("type", move |value: Cel| Ok::<Cel, ExecutionError>(named(type_name(&value))));
+    for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
+        context.add_variable_from_value(name, named(name));
+    }
+    context
+}
+
+fn type_name(value: &Cel) -> &'static str {
+    match value {
+        Cel::Bool(_) => "bool",
+        Cel::Bytes(_) => "bytes",
+        Cel::Float(_) => "double",
+        Cel::Int(_) => "int",
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Null => "null_type",
+        Cel::String(_) => "string",
+        Cel::UInt(_) => "uint",
+        Cel::Duration(_) => "google.protobuf.Duration",
+        Cel::Timestamp(_) => "google.protobuf.Timestamp",
+        Cel::Function(..) | Cel::Opaque(_) => "dyn",
     }
 }
 
@@ -408,6 +437,17 @@ mod tests {
         let schema = Schema::parse(schema);
         let causes = Rules::compile(&schema).check(&schema, new, old, Path::Root);
         causes.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+    }
+
+    #[test]
+    fn a_rule_can_ask_for_the_type_of_a_value() {
+        let schema = json!({ "x-kubernetes-int-or-string": true, "x-kubernetes-validations": [
+            { "rule": "type(self) == int ? self < 10 : self.matches('^[a-z]+$')", "message": "no port" },
+            { "rule": "type(self) in [int, string] && int('1') == 1" },
+        ] });
+        for (value, broken_rules) in [(json!(3), 0), (json!(30), 1), (json!("web"), 0), (json!("3,"), 1)] {
+            assert_eq!(broken(&schema, &value, None).len(), broken_rules, "{value}");
+        }
     }
 
     #[test]

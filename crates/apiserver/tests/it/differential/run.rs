@@ -15,7 +15,7 @@ use super::{
 };
 
 /// How long a step may take before its answer counts as missing.
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(3);
 /// How long after the last expected event of a watch an unexpected one is waited for.
 const QUIET: Duration = Duration::from_millis(150);
 /// How often `until` asks.
