@@ -10,7 +10,7 @@ use kube::{
     runtime::wait::{await_condition, conditions},
 };
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// Applies the definition of `K` and waits until the API server serves it. Safe to call again and from many
 /// tests at once.

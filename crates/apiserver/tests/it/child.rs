@@ -11,7 +11,7 @@ use kube::{Client, Config};
 use portolan_testkit::{Program, program};
 
 /// How long a start may take before it counts as failed.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A running server; it ends when dropped, and its folder with it.
 pub(crate) struct Child {

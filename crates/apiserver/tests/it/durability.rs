@@ -26,7 +26,7 @@ const OBJECTS: usize = 6;
 /// How long writers write at most in a round.
 const ROUND: Duration = Duration::from_millis(120);
 /// How long a watch may take to show what has happened.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(2);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Marks the objects of this test.
 const LABEL: &str = "test=durability";

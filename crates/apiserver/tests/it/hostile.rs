@@ -21,7 +21,7 @@ use crate::child::{Child, memory};
 
 const MIB: u64 = 1024 * 1024;
 /// How long an answer may take before the server counts as stuck.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_mins(2);
 /// How many levels the deep documents have.
 const DEEP: usize = 100_000;
 const MAPS: &str = "/api/v1/namespaces/hostile/configmaps";

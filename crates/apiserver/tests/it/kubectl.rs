@@ -12,7 +12,7 @@ use portolan_testkit::{Binaries, ControlPlane};
 use crate::child::Child;
 
 /// How long anything may take here before a test fails.
-const LIMIT: Duration = Duration::from_mins(1);
+const LIMIT: Duration = Duration::from_mins(3);
 
 const DEFINITION: &str = "
 apiVersion: apiextensions.k8s.io/v1

@@ -9,7 +9,7 @@ use kube::{Api, Client, Config};
 use crate::program::Program;
 
 /// How long a start may take, on a busy machine of two cores, before it is given up.
-pub(super) const LIMIT: Duration = Duration::from_mins(1);
+pub(super) const LIMIT: Duration = Duration::from_mins(3);
 
 /// How often the programs are looked at while they start.
 const TICK: Duration = Duration::from_millis(50);

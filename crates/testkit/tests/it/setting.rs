@@ -8,7 +8,7 @@ use portolan_testkit::{
 };
 
 /// How long anything may take here before a test fails.
-pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// Waits until `condition` gives a value.
 pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut condition: impl FnMut() -> F) -> T {
