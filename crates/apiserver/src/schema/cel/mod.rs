@@ -3,24 +3,24 @@
 //! A rule is refused when it cannot be parsed; types and costs are not checked beforehand. A rule that cannot be
 //! evaluated does not hold.
 
+mod parse;
+mod values;
+
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use base64::Engine;
-use kube_cel::KubeCelExt;
-use kube_cel::cel::common::ast::{EntryExpr, Expr};
-use kube_cel::cel::objects::{Key, Map, OptionalValue};
-use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program, Value as Cel, functions};
+use kube_cel::cel::objects::OptionalValue;
+use kube_cel::cel::{Context, Program, Value as Cel};
 use serde_json::Value;
 
+use self::parse::parse;
+use self::values::{context, to_cel};
 use super::fault::{self, forbidden, invalid, not_supported, required};
 use super::{ListType, Path, Schema, Type, lists};
 use crate::status::Cause;
 
-/// Levels of an expression: each takes some kilobytes of stack to evaluate.
-const MAX_DEPTH: usize = 48;
 /// Bytes; all that `is_too_deep` lets through fits.
 const COMPILE_STACK: usize = 64 << 20;
 const REASONS: [&str; 4] = [fault::DUPLICATE, fault::FORBIDDEN, fault::INVALID, fault::REQUIRED];
@@ -286,145 +286,9 @@ impl Rule {
     }
 }
 
-/// What every rule may use.
-fn context() -> Context<'static> {
-    let mut context = Context::default().with_all();
-    // The engine has no types as values: texts that no rule would write stand for them.
-    let named = |name: &str| Cel::String(Arc::new(format!("the type {name}")));
-    context.add_function("type", move |value: Cel| Ok::<Cel, ExecutionError>(named(type_name(&value))));
-    for name in ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"] {
-        context.add_variable_from_value(name, named(name));
-    }
-    context
-}
-
-fn type_name(value: &Cel) -> &'static str {
-    match value {
-        Cel::Bool(_) => "bool",
-        Cel::Bytes(_) => "bytes",
-        Cel::Float(_) => "double",
-        Cel::Int(_) => "int",
-        Cel::List(_) => "list",
-        Cel::Map(_) => "map",
-        Cel::Null => "null_type",
-        Cel::String(_) => "string",
-        Cel::UInt(_) => "uint",
-        Cel::Duration(_) => "google.protobuf.Duration",
-        Cel::Timestamp(_) => "google.protobuf.Timestamp",
-        Cel::Function(..) | Cel::Opaque(_) => "dyn",
-    }
-}
-
-fn parse(source: &str) -> Result<Program, String> {
-    let too_deep = || "compilation failed: the expression is nested too deep".to_owned();
-    if is_too_deep(source) {
-        return Err(too_deep());
-    }
-    // odd input makes the parser panic
-    let parsed = catch_unwind(|| Program::compile(source));
-    let parsed = parsed.map_err(|_| "compilation failed: the expression cannot be read".to_owned())?;
-    let program = parsed.map_err(|errors| format!("compilation failed: {errors}"))?;
-    if depth(program.expression()) > MAX_DEPTH { Err(too_deep()) } else { Ok(program) }
-}
-
-/// Whether the text nests or chains so deep that reading it could exhaust the stack. No rule for people does.
-fn is_too_deep(source: &str) -> bool {
-    const MAX_NESTING: i32 = 64;
-    const MAX_OPERATORS: usize = 1000;
-    let nesting = source.chars().scan(0, |nesting, ch| {
-        *nesting += i32::from("([{".contains(ch)) - i32::from(")]}".contains(ch));
-        Some(*nesting)
-    });
-    let operators = source.chars().filter(|ch| "?!-.+*/%&|=<>".contains(*ch)).count();
-    nesting.max().unwrap_or(0) > MAX_NESTING || operators > MAX_OPERATORS
-}
-
-/// The levels of an expression.
-fn depth(expression: &IdedExpr) -> usize {
-    let parts: Vec<&IdedExpr> = match &expression.expr {
-        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => Vec::new(),
-        Expr::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
-        Expr::Comprehension(it) => vec![&it.iter_range, &it.accu_init, &it.loop_cond, &it.loop_step, &it.result],
-        Expr::List(list) => list.elements.iter().collect(),
-        Expr::Map(map) => map.entries.iter().flat_map(|entry| entry_parts(&entry.expr)).collect(),
-        Expr::Struct(value) => value.entries.iter().flat_map(|entry| entry_parts(&entry.expr)).collect(),
-        Expr::Select(select) => vec![&select.operand],
-    };
-    1 + parts.into_iter().map(depth).max().unwrap_or(0)
-}
-
-fn entry_parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
-    match entry {
-        EntryExpr::StructField(field) => vec![&field.value],
-        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
-    }
-}
-
 fn execute(program: &Program, scope: &Context<'_>) -> Result<Cel, String> {
     let result = catch_unwind(AssertUnwindSafe(|| program.execute(scope)));
     result.map_err(|_| "the engine failed".to_owned())?.map_err(|error| error.to_string())
-}
-
-/// A value as CEL sees it: fields by their escaped names, times and bytes by their formats.
-fn to_cel(schema: Option<&Schema>, value: &Value) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(flag) => Cel::Bool(*flag),
-        Value::Number(number) => {
-            let is_float = schema.is_some_and(|schema| schema.type_ == Some(Type::Number));
-            match number.as_i64().filter(|_| !is_float) {
-                Some(int) => Cel::Int(int),
-                None => Cel::Float(number.as_f64().unwrap_or(f64::NAN)),
-            }
-        }
-        Value::String(string) => {
-            let text = || Arc::new(string.clone());
-            let typed = match schema.map_or("", |schema| &schema.checks.format) {
-                "date-time" => functions::timestamp(Arc::new(string.to_uppercase())).ok(),
-                "date" => functions::timestamp(Arc::new(format!("{string}T00:00:00Z"))).ok(),
-                "duration" => functions::duration(text()).ok(),
-                "byte" => {
-                    let bytes = base64::engine::general_purpose::STANDARD.decode(string).ok();
-                    bytes.map(|bytes| Cel::Bytes(Arc::new(bytes)))
-                }
-                _ => None,
-            };
-            typed.unwrap_or_else(|| Cel::String(text()))
-        }
-        Value::Array(items) => {
-            let schema = schema.and_then(|schema| schema.items.as_deref());
-            Cel::List(Arc::new(items.iter().map(|item| to_cel(schema, item)).collect()))
-        }
-        Value::Object(fields) => {
-            let is_map = schema.is_some_and(|schema| schema.additional.is_some());
-            let entry = |(name, value): (&String, &Value)| {
-                let key = if is_map { name.clone() } else { escape(name) };
-                let value = match schema.map(|schema| schema.field(name)) {
-                    // of metadata, rules see the names alone
-                    Some(None) if name == "metadata" => to_cel(None, &names_of(value)),
-                    below => to_cel(below.flatten(), value),
-                };
-                (Key::String(Arc::new(key)), value)
-            };
-            Cel::Map(Map { map: Arc::new(fields.iter().map(entry).collect::<HashMap<_, _>>()) })
-        }
-    }
-}
-
-fn names_of(metadata: &Value) -> Value {
-    let names = ["name", "generateName"];
-    names.into_iter().filter_map(|name| Some((name, metadata.get(name)?.clone()))).collect()
-}
-
-/// Field names that are no identifiers, or reserved words, have another spelling in CEL.
-fn escape(name: &str) -> String {
-    const RESERVED: &str = "true false null in as break const continue else for function if import let loop package \
-        namespace return var void while";
-    if name.contains(['_', '.', '-', '/']) {
-        let escaped = name.replace("__", "__underscores__").replace('.', "__dot__");
-        return escaped.replace('-', "__dash__").replace('/', "__slash__");
-    }
-    if RESERVED.split(' ').any(|word| word == name) { format!("__{name}__") } else { name.to_owned() }
 }
 
 #[cfg(test)]
@@ -501,7 +365,7 @@ mod tests {
             nested("size([", "1", "]) + 1", 20),
             nested("self.", "x", "", 400),
         ] {
-            assert!(!is_too_deep(&rule), "{rule:.20}");
+            assert!(!parse::is_too_deep(&rule), "{rule:.20}");
             let schema = Schema::parse(&json!({ "type": "object", "x-kubernetes-validations": [{ "rule": rule }] }));
             assert!(Rules::compile(&schema).check(&schema, &json!({}), None, Path::Root).len() <= 1);
         }
