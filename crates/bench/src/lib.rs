@@ -39,17 +39,20 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
-use jiff::Timestamp;
-use serde::Serialize;
 
+use self::report::{Report, Row, machine, now, significant, table};
+use self::side::{Cost, Spent, round, unfinished};
 use self::statistics::{fitted_exponent, float, median, quartiles, spread};
-use self::usage::Usage;
 
+mod report;
+mod side;
 mod statistics;
 mod usage;
+
+pub use self::report::Goal;
+pub use self::side::Side;
 
 /// How many rounds of each side are measured at least, unless a benchmark asks for more.
 pub const ROUNDS: usize = 7;
@@ -58,10 +61,6 @@ pub const WIDEST: f64 = 0.15;
 
 /// How many times [`ROUNDS`] are measured at most while the spread is too wide.
 const PATIENCE: usize = 3;
-/// A round takes turns until each part of it used this much CPU time, or took this many turns.
-const FULL_ROUND: Duration = Duration::from_millis(200);
-const TURNS: usize = 16;
-
 /// A benchmark: rows are added one by one, [`Bench::finish`] gives the verdict.
 pub struct Bench {
     name: String,
@@ -71,76 +70,6 @@ pub struct Bench {
     rounds: usize,
     rows: Vec<Row>,
     refused: Vec<String>,
-}
-
-/// One side of a comparison: a name, the work of one round, and whose CPU time counts.
-pub struct Side<'a> {
-    name: String,
-    prepare: Box<dyn FnMut() -> anyhow::Result<()> + 'a>,
-    round: Box<dyn FnMut() -> anyhow::Result<u64> + 'a>,
-    processes: Vec<u32>,
-}
-
-/// What a row must reach to be met.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Goal {
-    what: Measure,
-    at_most: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Measure {
-    /// Ours through theirs.
-    Ratio,
-    /// Ours alone, in the row's unit.
-    Value,
-    /// How the work grows with its size: 1 is linear.
-    Exponent,
-}
-
-/// One line of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
-    name: String,
-    unit: String,
-    ours: f64,
-    against: Option<String>,
-    other: Option<f64>,
-    ratio: Option<f64>,
-    spread: f64,
-    goal: String,
-    met: bool,
-    /// Wall time per unit, where CPU time is the measure.
-    ours_wall: Option<f64>,
-    other_wall: Option<f64>,
-}
-
-impl Row {
-    /// A figure of ours with nothing to compare it to.
-    fn alone(name: &str, unit: String, ours: f64, spread: f64, goal: Goal) -> Self {
-        Self {
-            name: name.to_owned(),
-            unit,
-            ours,
-            against: None,
-            other: None,
-            ratio: None,
-            spread,
-            goal: goal.text(),
-            met: goal.met_by(ours, None),
-            ours_wall: None,
-            other_wall: None,
-        }
-    }
-}
-
-/// What `--json` writes.
-#[derive(Serialize)]
-struct Report<'a> {
-    bench: &'a str,
-    date: String,
-    machine: String,
-    rows: &'a [Row],
 }
 
 impl Bench {
@@ -317,181 +246,16 @@ impl Bench {
     }
 }
 
-impl<'a> Side<'a> {
-    /// A side whose work runs in this process; a round returns how many units it did.
-    pub fn new(name: &str, round: impl FnMut() -> anyhow::Result<u64> + 'a) -> Self {
-        Self { name: name.to_owned(), prepare: Box::new(|| Ok(())), round: Box::new(round), processes: Vec::new() }
-    }
-
-    /// Does this before each turn, uncounted.
-    #[must_use]
-    pub fn prepared(self, prepare: impl FnMut() -> anyhow::Result<()> + 'a) -> Self {
-        Self { prepare: Box::new(prepare), ..self }
-    }
-
-    /// Counts the CPU time of these processes instead of this one's.
-    #[must_use]
-    pub fn of_processes(self, processes: Vec<u32>) -> Self {
-        Self { processes, ..self }
-    }
-
-    /// Does the work once and counts it.
-    fn turn(&mut self) -> anyhow::Result<Spent> {
-        let processes = if self.processes.is_empty() { vec![std::process::id()] } else { self.processes.clone() };
-        (self.prepare)().with_context(|| format!("preparing `{}` failed", self.name))?;
-        let before = Usage::of(&processes)?;
-        let start = Instant::now();
-        let units = (self.round)().with_context(|| format!("a round of `{}` failed", self.name))?;
-        let wall = start.elapsed();
-        let cpu = Usage::of(&processes)?.since(&before).with_context(|| format!("measuring `{}` failed", self.name))?;
-        ensure!(units > 0, "a round of `{}` did no unit of work", self.name);
-        Ok(Spent { cpu: Duration::from_nanos(cpu), wall, units, turns: 1 })
-    }
-}
-
-impl Goal {
-    /// Ours takes at most this share of what the other side takes.
-    pub const fn ratio(at_most: f64) -> Self {
-        Self { what: Measure::Ratio, at_most }
-    }
-
-    /// Ours takes at most this much, in the row's unit.
-    pub const fn value(at_most: f64) -> Self {
-        Self { what: Measure::Value, at_most }
-    }
-
-    /// The work grows with at most this power of its size.
-    pub const fn exponent(at_most: f64) -> Self {
-        Self { what: Measure::Exponent, at_most }
-    }
-
-    fn met_by(self, value: f64, ratio: Option<f64>) -> bool {
-        match self.what {
-            Measure::Ratio => ratio.is_some_and(|ratio| ratio <= self.at_most),
-            Measure::Value | Measure::Exponent => value <= self.at_most,
-        }
-    }
-
-    fn text(self) -> String {
-        let what = match self.what {
-            Measure::Ratio => "ratio",
-            Measure::Value => "ours",
-            Measure::Exponent => "exponent",
-        };
-        let limit = format!("{:.3}", self.at_most);
-        format!("{what} <= {}", limit.trim_end_matches('0').trim_end_matches('.'))
-    }
-}
-
-/// What one side did in a round so far.
-#[derive(Debug, Clone, Copy, Default)]
-struct Spent {
-    cpu: Duration,
-    wall: Duration,
-    units: u64,
-    turns: usize,
-}
-
-impl Spent {
-    fn add(&mut self, other: Self) {
-        self.cpu += other.cpu;
-        self.wall += other.wall;
-        self.units += other.units;
-        self.turns += other.turns;
-    }
-
-    fn cost(&self) -> Cost {
-        let per_unit = |time: Duration| time.as_secs_f64() * 1e9 / float(self.units);
-        Cost { cpu: per_unit(self.cpu), wall: per_unit(self.wall) }
-    }
-}
-
-/// What one unit of work took, in nanoseconds.
-#[derive(Debug, Clone, Copy)]
-struct Cost {
-    cpu: f64,
-    wall: f64,
-}
-
-/// Lets the sides take turns until the round is full.
-fn round<const N: usize>(sides: &mut [&mut Side<'_>; N]) -> anyhow::Result<[Cost; N]> {
-    let mut spent = [Spent::default(); N];
-    while unfinished(&spent) {
-        let mut order: [usize; N] = std::array::from_fn(|at| at);
-        fastrand::shuffle(&mut order);
-        for at in order {
-            spent[at].add(sides[at].turn()?);
-        }
-    }
-    Ok(spent.map(|spent| spent.cost()))
-}
-
-fn unfinished(spent: &[Spent]) -> bool {
-    spent.iter().any(|spent| spent.turns == 0 || (spent.cpu < FULL_ROUND && spent.turns < TURNS))
-}
-
 fn wants_more<T>(rounds: &[T], least: usize, figure: impl Fn(&T) -> f64) -> bool {
     let figures: Vec<f64> = rounds.iter().map(figure).collect();
     figures.len() < least || (figures.len() < least * PATIENCE && spread(&figures) > WIDEST)
 }
 
-fn table(rows: &[Row]) -> String {
-    let head = ["NAME", "OURS", "WALL", "AGAINST", "OTHER", "WALL", "UNIT", "RATIO", "SPREAD", "GOAL", "MET"];
-    let mut lines = vec![head.map(str::to_owned).to_vec()];
-    for row in rows {
-        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
-        lines.push(vec![
-            row.name.clone(),
-            significant(row.ours),
-            number(row.ours_wall),
-            row.against.clone().unwrap_or_else(|| "-".to_owned()),
-            number(row.other),
-            number(row.other_wall),
-            row.unit.clone(),
-            number(row.ratio),
-            format!("{:.1} %", row.spread * 100.0),
-            row.goal.clone(),
-            if row.met { "yes" } else { "NO" }.to_owned(),
-        ]);
-    }
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        text += cells.join("  ").trim_end();
-        text.push('\n');
-    }
-    text
-}
-
-/// Three digits that matter for small numbers, none behind the point for large ones.
-fn significant(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn now() -> anyhow::Result<String> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    let date = Timestamp::from_second(i64::try_from(seconds)?).ok().context("the clock is set beyond all dates")?;
-    Ok(date.to_string())
-}
-
-/// The processors and the kernel, for those who compare reports.
-fn machine() -> String {
-    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = processors.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(": "));
-    let model = model.map_or("unknown processor", |(_, model)| model);
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{count} x {model}, Linux {}", kernel.trim())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::side::TURNS;
     use super::*;
 
     #[test]
