@@ -8,6 +8,7 @@
 mod logs;
 mod process;
 mod signals;
+mod user;
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::config::json::Json;
 use crate::config::refusal::Refusal;
 use crate::config::types::Admin;
 use crate::config::whole;
-use crate::io::DataPlane;
+use crate::io::{DataPlane, sys};
 use crate::rest::options::{Options, OptionsError};
 use crate::rest::{Api, Settings};
 use logs::Logs;
@@ -30,6 +31,12 @@ pub enum Failure {
     Options(#[from] OptionsError),
     #[error("{origin} cannot be put in force: {why}")]
     Config { origin: String, why: String },
+    #[error("cannot go on as user {who}: {cause}")]
+    User {
+        who: String,
+        #[source]
+        cause: io::Error,
+    },
     #[error("{what}: {cause}")]
     Start {
         what: String,
@@ -45,6 +52,7 @@ impl Failure {
             Self::Options(OptionsError::Nothing | OptionsError::HalfOfTls) => 2,
             Self::Options(OptionsError::Read { .. } | OptionsError::Syntax { .. })
             | Self::Config { .. }
+            | Self::User { .. }
             | Self::Start { .. } => 1,
         }
     }
@@ -59,6 +67,7 @@ impl Failure {
             Self::Options(OptionsError::Read { .. }) => "see whether it is there and may be read: ls -l",
             Self::Options(OptionsError::Syntax { .. }) => "files that end in .yaml or .yml are YAML, all others JSON",
             Self::Config { .. } => "mend it, and see with --check whether it would be taken",
+            Self::User { .. } => "name a user of /etc/passwd or a number, and start it as root",
             Self::Start { .. } => "see who has the port, and what this user may do: ss -lnp",
         }
     }
@@ -71,12 +80,19 @@ impl Failure {
 /// Runs the proxy until a signal ends it; with `--check` only says whether it would start.
 pub fn run(options: Options) -> Result<(), Failure> {
     options.validate()?;
+    // first of all, so that whatever can be read and opened now can be when the file is read again
+    if let Some(who) = &options.user {
+        user::find(who).and_then(sys::become_user).map_err(|cause| Failure::User { who: who.clone(), cause })?;
+    }
     let config = options.static_config()?;
     let admin = whole::admin(&config).map_err(|refusal| refused(&options, &refusal))?;
     if options.check {
         return check(&options, &config, &admin);
     }
     let logs = Logs::start(&admin).map_err(Failure::start("the log file cannot be opened"))?;
+    if sys::is_root() {
+        tracing::warn!("it runs as root, which it does not need to: --user names whom it should go on as");
+    }
     if options.offload.is_some() || options.interfaces.is_some() {
         tracing::warn!("offload to the kernel is not part of this version: -o and -i are without effect");
     }

@@ -61,6 +61,10 @@ pub struct Options {
     #[arg(long, value_name = "N", env = "PORTOLAN_PROXY_WORKERS", help_heading = "Process")]
     pub workers: Option<NonZeroUsize>,
 
+    /// Go on as this user, once started by root, with no right but to open ports below 1024
+    #[arg(long, value_name = "USER[:GROUP]", env = "PORTOLAN_PROXY_USER", help_heading = "Process")]
+    pub user: Option<String>,
+
     /// Log what is at least this important, whatever the file says
     #[arg(short, long, value_name = "LEVEL", env = "PORTOLAN_PROXY_LOG_LEVEL", help_heading = "Process")]
     pub log_level: Option<LogLevel>,

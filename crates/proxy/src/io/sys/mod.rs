@@ -8,6 +8,7 @@ mod epoll;
 mod file;
 mod gather;
 mod pipe;
+mod privileges;
 mod socket;
 mod unix;
 
@@ -17,6 +18,7 @@ pub use epoll::{Epoll, READ, Ready, WRITE, WakeUp};
 pub use file::append_inside;
 pub use gather::{Gather, Sent};
 pub use pipe::Pipe;
+pub use privileges::{Identity, become_user, is_root};
 pub use socket::*;
 pub use unix::*;
 

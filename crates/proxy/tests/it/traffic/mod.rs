@@ -21,6 +21,7 @@ mod load;
 mod loops;
 mod monitoring;
 mod names;
+mod privileges;
 mod process;
 mod program;
 mod protection;

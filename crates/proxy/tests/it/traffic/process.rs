@@ -7,7 +7,7 @@ use serde_json::json;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-fn udp_echo(name: &str, port: u16) -> String {
+pub(super) fn udp_echo(name: &str, port: u16) -> String {
     format!(
         "{{name: {name}, spec: {{protocol: UDP, port: {port}}}, \
          rules: [{{action: {{route: {{destination: {{spec: {{protocol: Echo}}}}}}}}}}]}}"
@@ -15,7 +15,7 @@ fn udp_echo(name: &str, port: u16) -> String {
 }
 
 /// Runs to the end: its exit code and what it said.
-fn run(words: &[&str], file: &str) -> (i32, String) {
+pub(super) fn run(words: &[&str], file: &str) -> (i32, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("proxy.yaml"), file).unwrap();
     let mut child = spawn(dir.path(), words);
