@@ -8,7 +8,7 @@ use super::sync::Member;
 use super::sys::{self, SockAddr};
 use super::worker::{OpenPort, Token, Worker};
 use crate::config::engine::{Ending, SessionDump, SessionFilter, SourceDump, StageDump, StageEnd, Traffic};
-use crate::config::types::{ListenerSpec, ObjectId};
+use crate::config::types::{ListenerSpec, ObjectId, Qos};
 use crate::proto::session::{Finish, Status};
 use crate::rest::exchange::Response;
 use std::net::{IpAddr, SocketAddr};
@@ -29,11 +29,11 @@ pub(super) enum Command {
         limit: usize,
         reply: SyncSender<Vec<(u64, SessionDump)>>,
     },
-    /// Looks at a bounded number of sessions from a sequence number on, and ends those that fit if it is asked to.
+    /// Looks at a bounded number of sessions from a sequence number on, and treats those that fit.
     Sweep {
         filter: SessionFilter,
         from: u64,
-        how: Option<Ending>,
+        how: Treatment,
         reply: SyncSender<Swept>,
     },
     Said(Vec<(Member, Vec<u8>)>),
@@ -51,6 +51,15 @@ pub(super) enum Command {
     /// Breaks the worker, to see that it comes back.
     #[cfg(test)]
     Fault,
+}
+
+/// What is done to sessions that fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Treatment {
+    Count,
+    End(Ending),
+    /// Marks what leaves by the filter's listener or cluster with a code point.
+    Mark(u8),
 }
 
 /// Sessions that one command looks at.
@@ -149,11 +158,11 @@ impl Worker {
         let Some(fd) = port.socket(self.id) else { return };
         let inlet = port.listener.load_full();
         let qos = inlet.as_ref().and_then(|inlet| inlet.listener.options.qos.as_ref());
-        if let Some(qos) = qos {
-            sys::set_dscp(fd, qos.dscp.unwrap_or(0));
+        sys::set_dscp(fd, code_point(qos));
+        let reads_dscp = qos.is_some();
+        if reads_dscp {
             sys::receive_dscp(fd);
         }
-        let reads_dscp = qos.is_some();
         let id = port.id;
         if let Some(open) = self.ports.get_mut(&id) {
             open.detached = false;
@@ -209,7 +218,7 @@ impl Worker {
     }
 
     /// Looks at the next sessions in order; packets wait for one slice at most.
-    fn sweep(&mut self, filter: &SessionFilter, from: u64, how: Option<Ending>) -> Swept {
+    fn sweep(&mut self, filter: &SessionFilter, from: u64, how: Treatment) -> Swept {
         let (keys, next) = if let Some(name) = &filter.name {
             (self.named(name, filter).into_iter().collect(), None)
         } else {
@@ -219,14 +228,25 @@ impl Worker {
             let fitting = |(_, key): (u64, Key)| self.sessions.get(key).filter(|s| fits(s, filter)).map(|s| s.key);
             (seen.into_iter().filter_map(fitting).collect::<Vec<Key>>(), next)
         };
-        for key in keys.iter().filter(|_| how.is_some()) {
+        for key in &keys {
             match how {
-                Some(Ending::End(content)) => self.end(*key, Finish::Api, content),
-                Some(Ending::Disconnect) => self.disconnect(*key, filter.endpoint),
-                None => {}
+                Treatment::Count => {}
+                Treatment::End(Ending::End(content)) => self.end(*key, Finish::Api, content),
+                Treatment::End(Ending::Disconnect) => self.disconnect(*key, filter.endpoint),
+                Treatment::Mark(dscp) => self.mark(*key, filter, dscp),
             }
         }
         Swept { worker: self.id, count: keys.len(), next }
+    }
+
+    fn mark(&self, key: Key, filter: &SessionFilter, dscp: u8) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let source = filter.listener.is_some().then_some(&session.source);
+        let of_cluster = |stage: &&Stage| stage.cluster.as_ref().is_some_and(|at| filter.cluster == Some(at.id));
+        let stages = session.stages.iter().filter(of_cluster).map(|stage| &stage.link);
+        for fd in source.into_iter().chain(stages).filter_map(Link::socket) {
+            sys::set_dscp(fd, dscp);
+        }
     }
 
     fn disconnect(&mut self, key: Key, endpoint: Option<ObjectId>) {
@@ -299,6 +319,11 @@ impl Worker {
             idle: Duration::from_millis(self.now.ms - self.hot[session.key.slot as usize].seen),
         }
     }
+}
+
+/// What leaves is marked with it; with nothing where nobody asks for more.
+pub(super) fn code_point(qos: Option<&Qos>) -> u8 {
+    qos.and_then(|qos| qos.dscp).unwrap_or(0)
 }
 
 /// Whether a live session fits all but the name.

@@ -1,7 +1,7 @@
 //! The handle to all workers.
 
 use super::cluster::lay_out;
-use super::commands::{Command, Swept};
+use super::commands::{Command, Swept, Treatment, code_point};
 use super::connect::allowed_path;
 use super::log::Sink;
 use super::loops::Loops;
@@ -16,7 +16,7 @@ use crate::config::engine::{
     BindError, ByObject, Ending, Engine, Metered, Page, SessionDump, SessionFilter, SessionPage, Stats,
 };
 use crate::config::snapshot::Snapshot;
-use crate::config::types::{Admin, ClusterSpec, Listener};
+use crate::config::types::{Admin, ClusterSpec, Listener, Qos};
 use crate::proto::session::Finish;
 use crate::rest::exchange::Desk;
 use arc_swap::ArcSwap;
@@ -164,7 +164,7 @@ impl DataPlane {
     }
 
     /// Looks at all sessions, slice by slice, all workers side by side.
-    fn sweep(&self, filter: &SessionFilter, how: Option<Ending>) -> usize {
+    fn sweep(&self, filter: &SessionFilter, how: Treatment) -> usize {
         let (sender, receiver) = sync_channel(self.shared.rings.len());
         let ask = |worker: usize, from: u64| {
             let reply = sender.clone();
@@ -215,7 +215,7 @@ impl Engine for DataPlane {
                 opened.push((Arc::clone(listener), self.open_ports(&ports, listener, &next.admin)?));
             }
         }
-        self.switch(&next);
+        let marks = self.switch(&next);
         let mut gone: Vec<Running> = Vec::new();
         let mut edited = BTreeMap::new();
         for before in next.changed_listeners.iter().filter_map(|change| change.before.as_ref()) {
@@ -252,7 +252,10 @@ impl Engine for DataPlane {
         drop(ports);
         // When all workers have passed this point, no session is set up with the old configuration any more.
         let nobody = SessionFilter { name: Some(String::new()), ..SessionFilter::default() };
-        self.sweep(&nobody, None);
+        self.sweep(&nobody, Treatment::Count);
+        for (sessions, dscp) in marks {
+            self.sweep(&sessions, Treatment::Mark(dscp));
+        }
         Ok(())
     }
 
@@ -279,11 +282,11 @@ impl Engine for DataPlane {
     }
 
     fn count(&self, filter: &SessionFilter) -> usize {
-        self.sweep(filter, None)
+        self.sweep(filter, Treatment::Count)
     }
 
     fn end(&self, filter: &SessionFilter, how: Ending) -> usize {
-        self.sweep(filter, Some(how))
+        self.sweep(filter, Treatment::End(how))
     }
 
     fn stats(&self) -> Stats {
@@ -333,13 +336,16 @@ impl Engine for DataPlane {
 
 impl DataPlane {
     /// Puts together the clusters that changed, here and not on a worker, and points the workers to the result.
-    fn switch(&self, next: &Arc<Snapshot>) {
+    /// Puts a configuration in force; returns whose sessions are to be marked otherwise than they are.
+    fn switch(&self, next: &Arc<Snapshot>) -> Vec<(SessionFilter, u8)> {
         let before = self.shared.in_force.load();
+        let marks = marks(&before.snapshot, next);
         let changes = next.clusters.changes(&before.snapshot.clusters);
         let changes = changes.map(|(name, cluster)| (Arc::clone(name), cluster.cloned()));
         let layouts = lay_out(&before.layouts, changes, &self.shared.registry, sys::monotonic_ms());
         self.shared.in_force.store(Arc::new(InForce { snapshot: Arc::clone(next), layouts }));
         self.shared.generation.store(next.generation, Release);
+        marks
     }
 
     fn add_clusters(&self, total: &mut Stats) {
@@ -371,6 +377,23 @@ impl DataPlane {
             }
         }
     }
+}
+
+/// Sessions whose listener or cluster has another code point than before.
+fn marks(before: &Snapshot, next: &Snapshot) -> Vec<(SessionFilter, u8)> {
+    let other =
+        |before: Option<&Qos>, after: Option<&Qos>| Some(code_point(after)).filter(|dscp| *dscp != code_point(before));
+    let listeners = next.changed_listeners.iter().filter_map(|change| {
+        let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
+        let dscp = other(before.options.qos.as_ref(), after.options.qos.as_ref())?;
+        Some((SessionFilter { listener: Some(after.id), ..SessionFilter::default() }, dscp))
+    });
+    let clusters = next.clusters.changes(&before.clusters).filter_map(|(name, after)| {
+        let (before, after) = (before.clusters.get(name)?, after?);
+        let dscp = other(before.options.qos.as_ref(), after.options.qos.as_ref())?;
+        Some((SessionFilter { cluster: Some(after.id), ..SessionFilter::default() }, dscp))
+    });
+    listeners.chain(clusters).collect()
 }
 
 fn add_worker(total: &mut Stats, stats: &WorkerStats) {

@@ -126,6 +126,17 @@ pub(super) const HIGH_WATER: usize = 256 * 1024;
 /// Above this a message is dropped: its source cannot be held back.
 const FULL: usize = 4 << 20;
 
+impl Link {
+    /// The socket that is its own.
+    pub(super) fn socket(&self) -> Option<RawFd> {
+        match self {
+            Self::Datagram(socket) => Some(socket.as_raw_fd()),
+            Self::Stream(stream) => Some(stream.raw()),
+            Self::None | Self::UdpPeer | Self::UnixPeer(_) | Self::Virtual | Self::Sync(_) => None,
+        }
+    }
+}
+
 impl Stream {
     pub(super) fn new(fd: OwnedFd, codec: Codec) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use super::lab::{Lab, free_port, receive, tcp_client, tcp_cluster, udp_client, udp_cluster, until};
 use portolan_proxy::io::sys;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
@@ -106,4 +106,53 @@ fn a_code_point_is_read_and_written() {
     stream.set_nonblocking(false).unwrap();
     stream.write_all(b"hello").unwrap();
     assert_eq!(super::lab::read_exact(&mut stream, 5), "hello");
+}
+
+/// Waits for a datagram and returns its code point.
+fn code_point_of_next(socket: &UdpSocket) -> Option<u8> {
+    let mut batch = sys::RecvBatch::new(true).unwrap();
+    until("a datagram to arrive", || batch.receive(socket.as_raw_fd(), 0).is_ok_and(|n| n == 1));
+    batch.dscp(0)
+}
+
+#[test]
+fn live_sessions_are_marked_as_their_listener_and_cluster_say_by_now() {
+    let (lab, port, upstream) = (Lab::new(), free_port(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let put = |cluster: Value, listener: Value| {
+        let mut to = udp_cluster("c", upstream.local_addr().unwrap().port());
+        to["options"] = cluster;
+        let at = json!({ "spec": { "protocol": "UDP", "port": port }, "options": listener,
+            "rules": [{ "name": "r", "action": { "route": { "name": "way", "destination": "c" } } }] });
+        for (path, body) in [("/clusters/c", to), ("/listeners/l", at)] {
+            let (status, answer) = lab.call_v2("PUT", path, &body);
+            assert_eq!(status, 200, "{answer}");
+        }
+    };
+    let marked = |dscp: u8| json!({ "qos": { "dscp": dscp } });
+    put(json!({}), json!({}));
+    let client = udp_client(port);
+    let ways = [&upstream, &client];
+    for end in ways {
+        sys::receive_dscp(end.as_raw_fd());
+    }
+    client.send(b"first").unwrap();
+    let mut from = [0; 9];
+    let (_, stage) = upstream.recv_from(&mut from).unwrap();
+    upstream.connect(stage).unwrap();
+    let code_points = || {
+        for end in ways {
+            end.send(b"x").unwrap();
+        }
+        ways.map(code_point_of_next)
+    };
+    assert_eq!(code_points(), [Some(0), Some(0)]);
+    put(marked(46), json!({}));
+    assert_eq!(code_points(), [Some(46), Some(0)]);
+    put(marked(8), marked(10));
+    assert_eq!(code_points(), [Some(8), Some(10)]);
+    put(json!({}), marked(12));
+    assert_eq!(code_points(), [Some(0), Some(12)]);
+    put(json!({}), json!({}));
+    assert_eq!(code_points(), [Some(0), Some(0)]);
+    assert_eq!(lab.metric("portolan_proxy_sessions_total"), Some(1));
 }
