@@ -13,59 +13,99 @@ const SINES: [u32; 64] = [
     0x6fa8_7e4f, 0xfe2c_e6e0, 0xa301_4314, 0x4e08_11a1, 0xf753_7e82, 0xbd3a_f235, 0x2ad7_d2bb, 0xeb86_d391,
 ];
 
+/// How a digest begins.
+const START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+
+/// Bytes of a message that fits into one block with its length.
+const SHORT: usize = 55;
+
 /// The digest of a message.
 pub fn md5(message: &[u8]) -> [u8; 16] {
-    let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+    let mut state = START.map(|word| [word]);
     let (blocks, rest) = message.as_chunks::<64>();
     for block in blocks {
-        mix(&mut state, block);
+        mix(&mut state, [block]);
     }
     // the rest, a one bit, zeros, and the length in bits: one block or two
     let mut tail = [0; 128];
     tail[..rest.len()].copy_from_slice(rest);
     tail[rest.len()] = 0x80;
-    let end = if rest.len() < 56 { 64 } else { 128 };
+    let end = if rest.len() <= SHORT { 64 } else { 128 };
     let bits = (message.len() as u64).wrapping_mul(8);
     tail[end - 8..end].copy_from_slice(&bits.to_le_bytes());
     for block in tail[..end].as_chunks::<64>().0 {
-        mix(&mut state, block);
+        mix(&mut state, [block]);
     }
     let mut digest = [0; 16];
-    for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+    for (bytes, [word]) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
         *bytes = word.to_le_bytes();
     }
     digest
 }
 
-fn mix(state: &mut [u32; 4], block: &[u8; 64]) {
-    let mut words = [0; 16];
-    for (word, bytes) in words.iter_mut().zip(block.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
+/// The first words of the digests of several messages, worked out side by side where all are short.
+pub(super) fn first_words<const N: usize>(messages: [&[u8]; N]) -> [u32; N] {
+    if messages.iter().any(|message| message.len() > SHORT) {
+        return messages.map(first_word);
+    }
+    let blocks = messages.map(|message| {
+        let mut block = [0; 64];
+        block[..message.len()].copy_from_slice(message);
+        block[message.len()] = 0x80;
+        block[56..].copy_from_slice(&(message.len() as u64 * 8).to_le_bytes());
+        block
+    });
+    let mut state = START.map(|word| [word; N]);
+    mix(&mut state, blocks.each_ref());
+    state[0]
+}
+
+/// The first word of a digest.
+pub(super) fn first_word(message: &[u8]) -> u32 {
+    let [a, b, c, d, ..] = md5(message);
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Mixes one block each into several digests; the compiler makes vectors of them.
+fn mix<const N: usize>(state: &mut [[u32; N]; 4], blocks: [&[u8; 64]; N]) {
+    let mut words = [[0; N]; 16];
+    for (lane, block) in blocks.into_iter().enumerate() {
+        for (word, bytes) in words.iter_mut().zip(block.as_chunks::<4>().0) {
+            word[lane] = u32::from_le_bytes(*bytes);
+        }
     }
     let mut now = *state;
     round(&mut now, 0, [7, 12, 17, 22], |step| words[step], |b, c, d| (b & c) | (!b & d));
     round(&mut now, 16, [5, 9, 14, 20], |step| words[(5 * step + 1) % 16], |b, c, d| (d & b) | (!d & c));
     round(&mut now, 32, [4, 11, 16, 23], |step| words[(3 * step + 5) % 16], |b, c, d| b ^ c ^ d);
     round(&mut now, 48, [6, 10, 15, 21], |step| words[(7 * step) % 16], |b, c, d| c ^ (b | !d));
-    for (sum, add) in state.iter_mut().zip(now) {
-        *sum = sum.wrapping_add(add);
+    for (sums, adds) in state.iter_mut().zip(now) {
+        for (sum, add) in sums.iter_mut().zip(adds) {
+            *sum = sum.wrapping_add(add);
+        }
     }
 }
 
 /// Sixteen steps, the first with this number.
 #[inline]
-fn round(
-    state: &mut [u32; 4],
+fn round<const N: usize>(
+    state: &mut [[u32; N]; 4],
     first: usize,
     shifts: [u32; 4],
-    word: impl Fn(usize) -> u32,
+    word: impl Fn(usize) -> [u32; N],
     mixed: impl Fn(u32, u32, u32) -> u32,
 ) {
     let [mut a, mut b, mut c, mut d] = *state;
     for step in [0, 4, 8, 12] {
-        let turn = |ahead: usize, a: u32, b: u32, c: u32, d: u32| {
-            let add = SINES[first + step + ahead].wrapping_add(word(step + ahead));
-            b.wrapping_add(a.wrapping_add(add).wrapping_add(mixed(b, c, d)).rotate_left(shifts[ahead]))
+        let turn = |ahead: usize, a: [u32; N], b: [u32; N], c: [u32; N], d: [u32; N]| {
+            let (sine, words) = (SINES[first + step + ahead], word(step + ahead));
+            let mut turned = [0; N];
+            for lane in 0..N {
+                let sum = a[lane].wrapping_add(sine).wrapping_add(words[lane]);
+                let sum = sum.wrapping_add(mixed(b[lane], c[lane], d[lane]));
+                turned[lane] = b[lane].wrapping_add(sum.rotate_left(shifts[ahead]));
+            }
+            turned
         };
         a = turn(0, a, b, c, d);
         d = turn(1, d, a, b, c);
@@ -77,7 +117,7 @@ fn round(
 
 #[cfg(test)]
 mod tests {
-    use super::md5;
+    use super::*;
 
     fn hex(message: &str) -> String {
         md5(message.as_bytes()).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
@@ -112,6 +152,15 @@ mod tests {
             (120, "fb98667f98096de92620b64f46e1c5b5"),
         ] {
             assert_eq!(hex(&"x".repeat(length)), digest, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn words_worked_out_side_by_side_are_those_of_the_digests() {
+        let texts: Vec<String> = (0..60).map(|length| "0123456789".repeat(6)[..length].to_owned()).collect();
+        for start in 0..56 {
+            let messages: [&[u8]; 4] = std::array::from_fn(|lane| texts[start + lane].as_bytes());
+            assert_eq!(first_words(messages), messages.map(first_word), "{start} to {} bytes", start + 3);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The consistent hash ring of 3rd-Eden/node-hashring 3.2.0, as l7mp uses it: one replica per virtual node.
 
+use std::array;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,6 +9,9 @@ use super::{Server, md5};
 
 /// Virtual nodes of a server of average weight.
 const NODES: f64 = 40.0;
+
+/// Points that are hashed side by side.
+const LANES: usize = 8;
 
 /// A point on the ring: keys that hash to it or below belong to its server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +55,7 @@ impl Ring {
 
     /// The index of the server that has a key, or nothing when the ring has no point.
     pub fn find(&self, key: &[u8]) -> Option<usize> {
-        let hash = hash(key);
+        let hash = md5::first_word(key);
         let next = self.points.partition_point(|point| point.hash < hash);
         let point = self.points.get(next).or_else(|| self.points.first())?;
         usize::try_from(point.server).ok()
@@ -75,13 +78,24 @@ impl Ring {
 
 /// The hashes of an address with each number behind it.
 fn points(address: &str, numbers: Range<usize>) -> Vec<u32> {
-    let mut text = format!("{address}-");
-    let point = |number: usize| {
-        text.truncate(address.len() + 1);
-        write!(text, "{number}").expect("a string takes any text");
-        hash(text.as_bytes())
-    };
-    numbers.map(point).collect()
+    let mut texts: [Vec<u8>; LANES] = array::from_fn(|_| format!("{address}-").into_bytes());
+    let mut hashes = Vec::with_capacity(numbers.len() + LANES);
+    for first in numbers.clone().step_by(LANES) {
+        for (text, number) in texts.iter_mut().zip(first..) {
+            text.truncate(address.len() + 1);
+            push_number(text, number);
+        }
+        hashes.extend(md5::first_words(texts.each_ref().map(Vec::as_slice)));
+    }
+    hashes.truncate(numbers.len());
+    hashes
+}
+
+fn push_number(text: &mut Vec<u8>, number: usize) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    text.push(b"0123456789"[number % 10]);
 }
 
 /// Open servers with distinct addresses, each with its index in the given list.
@@ -102,11 +116,6 @@ fn count(weight: f64, total: f64, servers: usize) -> usize {
     ((weight / total) * NODES * servers as f64).floor() as usize
 }
 
-fn hash(text: &[u8]) -> u32 {
-    let [a, b, c, d, ..] = md5(text);
-    u32::from_le_bytes([a, b, c, d])
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "the halves of the packed number are taken apart")]
 fn unpack(packed: u64) -> Point {
     Point { hash: (packed >> 32) as u32, server: packed as u32 }
@@ -122,8 +131,16 @@ mod tests {
 
     #[test]
     fn hashes_are_the_first_four_bytes_little_endian() {
-        assert_eq!(hash(b"127.0.0.1-0"), 3_187_647_615);
-        assert_eq!(hash(b"1"), 943_901_380);
+        assert_eq!(md5::first_word(b"127.0.0.1-0"), 3_187_647_615);
+        assert_eq!(md5::first_word(b"1"), 943_901_380);
+    }
+
+    #[test]
+    fn a_point_is_the_hash_of_the_address_and_its_number() {
+        for (address, numbers) in [("10.0.0.1", 0..25), ("10.0.0.1", 95..1003), (&"a".repeat(60), 0..9)] {
+            let singly = numbers.clone().map(|number| md5::first_word(format!("{address}-{number}").as_bytes()));
+            assert_eq!(points(address, numbers.clone()), singly.collect::<Vec<_>>(), "{address} {numbers:?}");
+        }
     }
 
     #[test]
