@@ -83,6 +83,9 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         .prop_map(|(name, key)| Policy::parse(Some(name), key.as_deref()).expect("a known policy"))
 }
 
+/// A few words, and addresses of which some are IPv4 in IPv6 clothes.
+const WORD_OR_ADDRESS: &str = "[x-z]|(::ffff:)?10\\.0\\.0\\.[12]";
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -159,9 +162,9 @@ proptest! {
 
     #[test]
     fn an_indexed_rulelist_finds_what_trying_in_order_finds(
-        rules in vec((0_usize..6, "[a-d]", "[x-z]"), 0..60),
+        rules in vec((0_usize..7, "[a-d]", WORD_OR_ADDRESS), 0..60),
         missing in proptest::option::of(0_usize..60),
-        data in btree_map("[a-d]", prop_oneof!["[x-z]".prop_map(Value::from), any_json()], 0..4),
+        data in btree_map("[a-d]", prop_oneof![WORD_OR_ADDRESS.prop_map(Value::from), any_json()], 0..4),
     ) {
         let data = Value::from(Map::from_iter(data));
         let test = |key: &str, text: &str| json!({ "op": "test", "path": format!("/{key}"), "value": text });
@@ -170,6 +173,7 @@ proptest! {
             1 => json!({ "op": "and", "apply": [{ "op": "defined", "path": "/a" }, test(key, text)] }),
             2 => json!({ "op": "and", "path": format!("/{key}"), "apply": [test("a", text)] }),
             3 => json!({ "op": "or", "apply": [test(key, text), test("a", "y")] }),
+            4 => json!({ "op": "test", "path": format!("/{key}"), "value": text.to_uppercase(), "ignore_case": true }),
             _ => test(key, text),
         };
         let compiled: Vec<Arc<Rule>> = rules.iter().enumerate().map(|(place, rule)| {
