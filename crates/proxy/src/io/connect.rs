@@ -424,11 +424,12 @@ impl Worker {
         let request = handshake::Request {
             host: host.to_owned(),
             path: path.unwrap_or_else(|| "/".to_owned()),
-            subprotocols: offered,
+            subprotocols: offered.clone(),
             headers: headers.collect(),
         };
         let mut state = WsState::new(Role::Client, self.snapshot.admin.limits.ws_message, sys::random_u64());
         state.nonce = Some(nonce);
+        state.offered = offered;
         let mut stream = Stream::new(socket, Codec::Ws(Box::new(state))).connecting();
         stream.write(&request.to_bytes(nonce), &[]);
         stream

@@ -59,6 +59,8 @@ pub(super) struct WsState {
     pub nonce: Option<[u8; 16]>,
     pub head: Vec<u8>,
     pub reader: ws::Reader,
+    /// Subprotocols of that request.
+    pub offered: Vec<String>,
     pub subprotocol: Option<String>,
     pub close_sent: bool,
     pub close_received: bool,
@@ -72,6 +74,7 @@ impl WsState {
             nonce: None,
             head: Vec::new(),
             reader: ws::Reader::new(role, limit),
+            offered: Vec::new(),
             subprotocol: None,
             close_sent: false,
             close_received: false,

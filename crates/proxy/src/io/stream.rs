@@ -191,7 +191,8 @@ impl Worker {
         let outcome = match parse_head(&state.head, limits) {
             Ok(None) => return,
             Ok(Some((head, used))) => {
-                handshake::confirm(&head, state.nonce.unwrap_or_default()).map(|subprotocol| (subprotocol, used))
+                let (nonce, offered) = (state.nonce.unwrap_or_default(), std::mem::take(&mut state.offered));
+                handshake::confirm(&head, nonce, &offered).map(|subprotocol| (subprotocol, used))
             }
             Err(error) => Err(error.to_string()),
         };

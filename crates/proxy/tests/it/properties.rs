@@ -112,7 +112,7 @@ proptest! {
         }
         let accepted = handshake::accept(&head, &[]).unwrap();
         let (answer, _) = parse_head(accepted.response.as_bytes(), HeadLimits::default()).unwrap().unwrap();
-        prop_assert_eq!(handshake::confirm(&answer, nonce), Ok(Some(subprotocol)));
+        prop_assert_eq!(handshake::confirm(&answer, nonce, &request.subprotocols), Ok(Some(subprotocol)));
     }
 
     #[test]

@@ -97,8 +97,9 @@ fn is_target(path: &str) -> bool {
     !path.is_empty() && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Judges a server's answer to [`Request::to_bytes`] with the same nonce; on success the subprotocol it chose.
-pub fn confirm(head: &Head, nonce: [u8; 16]) -> Result<Option<String>, String> {
+/// Judges a server's answer to [`Request::to_bytes`] with the same nonce and offered subprotocols; on success the one
+/// that it chose.
+pub fn confirm(head: &Head, nonce: [u8; 16], offered: &[String]) -> Result<Option<String>, String> {
     if head.status() != 101 {
         return Err(format!("Unexpected server response: {}", head.status()));
     }
@@ -111,7 +112,11 @@ pub fn confirm(head: &Head, nonce: [u8; 16]) -> Result<Option<String>, String> {
     if head.header("sec-websocket-extensions").is_some() {
         return Err("the server chose an extension that was not offered".to_owned());
     }
-    Ok(head.header("sec-websocket-protocol"))
+    let chosen = head.header("sec-websocket-protocol");
+    if chosen.as_ref().is_some_and(|chosen| !offered.contains(chosen)) {
+        return Err("the server chose a subprotocol that was not offered".to_owned());
+    }
+    Ok(chosen)
 }
 
 #[cfg(test)]
@@ -148,8 +153,17 @@ mod tests {
         let accepted = accept(&head, &["b".into()]).unwrap();
         assert_eq!(accepted.subprotocol.as_deref(), Some("b"));
         assert_eq!(accept(&head, &[]).unwrap().subprotocol.as_deref(), Some("a"));
-        assert_eq!(confirm(&parse(accepted.response.as_bytes()), [3; 16]), Ok(Some("b".into())));
-        assert!(confirm(&parse(accepted.response.as_bytes()), [4; 16]).is_err());
+        let confirmed = |response: &str, nonce: u8, offered: &[&str]| {
+            let offered: Vec<String> = offered.iter().map(|&name| name.to_owned()).collect();
+            confirm(&parse(response.as_bytes()), [nonce; 16], &offered)
+        };
+        assert_eq!(confirmed(&accepted.response, 3, &["a", "b"]), Ok(Some("b".into())));
+        assert!(confirmed(&accepted.response, 4, &["a", "b"]).is_err(), "another nonce");
+        assert!(confirmed(&accepted.response, 3, &["a"]).is_err(), "a subprotocol that was not offered");
+        let extended = accepted.response.replace("Connection", "Sec-WebSocket-Extensions: x\r\nConnection");
+        assert!(confirmed(&extended, 3, &["a", "b"]).is_err(), "an extension that was not offered");
+        let none = accepted.response.replace("Sec-WebSocket-Protocol: b\r\n", "");
+        assert_eq!(confirmed(&none, 3, &["a", "b"]), Ok(None));
     }
 
     #[test]
@@ -158,9 +172,13 @@ mod tests {
             String::from_utf8(Request { host: "h".into(), path: "/".into(), ..Request::default() }.to_bytes([0; 16]))
                 .unwrap();
         assert!(accept(&parse(good.as_bytes()), &[]).is_some());
-        for (from, to) in
-            [("GET", "POST"), ("Version: 13", "Version: 8"), ("Upgrade: websocket\r\n", ""), ("Key: ", "Key: x")]
-        {
+        for (from, to) in [
+            ("GET", "POST"),
+            ("Version: 13", "Version: 8"),
+            ("Upgrade: websocket\r\n", ""),
+            ("Key: ", "Key: x"),
+            ("Key: AAAA", "Key: "),
+        ] {
             assert!(accept(&parse(good.replacen(from, to, 1).as_bytes()), &[]).is_none(), "{to:?}");
         }
     }

@@ -35,7 +35,7 @@ impl Peer {
         let request = Request { host: format!("127.0.0.1:{port}"), path: path.into(), subprotocols, headers: vec![] };
         stream.write_all(&request.to_bytes([9; 16])).unwrap();
         let (head, mut rest) = read_head(&mut stream);
-        handshake::confirm(&head, [9; 16]).unwrap();
+        handshake::confirm(&head, [9; 16], &request.subprotocols).unwrap();
         let mut peer = Self::new(stream, head, Role::Client);
         peer.feed(&mut rest);
         peer
