@@ -329,7 +329,9 @@ mod tests {
         ] {
             assert!(of(bad).is_err(), "{bad:?}");
         }
-        let mut chunks = Body::Chunked(Chunks::default());
-        assert!(chunks.handle_bytes(b"-1\r\n", |_| {}).is_err());
+        for size in [&b"-1\r\n"[..], b"\r\n", b"+1\r\n", b"1g\r\n", b"0000000000000001\r\n", b"ffffffffffffffff\r\n"] {
+            let mut chunks = Body::Chunked(Chunks::default());
+            assert!(chunks.handle_bytes(size, |_| {}).is_err(), "{size:?}");
+        }
     }
 }

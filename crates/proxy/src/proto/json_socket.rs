@@ -237,6 +237,10 @@ mod tests {
         let rejected = Rejected { status: 404, message: "Not Found: \"x\"".into() };
         assert_eq!(parse_response(&rejected.to_bytes()), Err(rejected));
         assert!(parse_response(b"junk").is_err());
+        for (status, opens) in [(199, false), (200, true), (299, true), (300, false)] {
+            let answer = format!(r#"{{"JSONSocketVersion":1,"JSONSocketStatus":{status}}}"#);
+            assert_eq!(parse_response(answer.as_bytes()).is_ok(), opens, "{status}");
+        }
     }
 
     #[test]

@@ -197,6 +197,17 @@ mod tests {
     }
 
     #[test]
+    fn a_token_listed_twice_has_the_larger_role_in_either_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tokens");
+        fs::write(&file, "a write\na read\nb read\nb write\n").unwrap();
+        let access = Access::new(Some(&file), false, false).unwrap();
+        for token in ["Bearer a", "Bearer b"] {
+            assert_eq!(access.check(&request(Some(token), "127.0.0.1"), Role::Write), Ok(()), "{token}");
+        }
+    }
+
+    #[test]
     fn a_changed_token_file_counts_at_once_and_a_lost_one_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tokens");
@@ -225,5 +236,10 @@ mod tests {
         assert_eq!(access.check(&request, Role::Read), Err(Denied::Unknown));
         request.client.certified = true;
         assert_eq!(access.check(&request, Role::Write), Ok(()));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tokens");
+        fs::write(&file, "t write\n").unwrap();
+        let by_token_alone = Access::new(Some(&file), false, false).unwrap();
+        assert_eq!(by_token_alone.check(&request, Role::Read), Err(Denied::Unknown));
     }
 }

@@ -67,6 +67,13 @@ mod tests {
         let target = Target::parse("/api/v1/rules/a%2Fb%20c?recursive=true&x").unwrap();
         assert_eq!(target.segments, ["api", "v1", "rules", "a/b c"]);
         assert!(target.is("recursive") && !target.is("x"));
+        assert_eq!(Target::parse("/api/v1/rules/").unwrap().segments, ["api", "v1", "rules"]);
+    }
+
+    #[test]
+    fn a_plus_is_a_space_in_a_query_and_itself_in_a_path() {
+        let target = Target::parse("/rules/a+b?owner=a+b%2B").unwrap();
+        assert_eq!((target.segments[1].as_str(), target.get("owner")), ("a+b", Some("a b+")));
     }
 
     #[test]

@@ -317,6 +317,21 @@ mod tests {
     }
 
     #[test]
+    fn a_message_in_parts_is_bounded_as_a_whole() {
+        let mut stream = Vec::new();
+        for (opcode, length) in [(Opcode::Binary, 60_000), (Opcode::Continuation, 40_000)] {
+            let start = stream.len();
+            write_frame(&mut stream, opcode, &vec![7; length], MASK);
+            stream[start] &= 0x7f;
+        }
+        let mut last = Vec::new();
+        write_frame(&mut last, Opcode::Continuation, b"", MASK);
+        assert_eq!(read(&[stream.as_slice(), &last].concat(), 1000).unwrap(), ["false 100000"]);
+        write_frame(&mut stream, Opcode::Continuation, b"x", MASK);
+        assert_eq!(read(&stream, 1000).map_err(|violation| violation.code), Err(1009));
+    }
+
+    #[test]
     fn every_breach_has_its_close_code() {
         let masked = |bytes: &[u8]| [bytes, &[0, 0, 0, 0]].concat();
         for (what, bytes, code) in [
