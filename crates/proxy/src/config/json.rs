@@ -71,6 +71,23 @@ impl Json {
         }
     }
 
+    /// Writes it with keys in order, whatever theirs is, so that equal values have equal texts.
+    pub fn write_sorted(&self, text: &mut Vec<u8>) {
+        match self {
+            Self::Array(items) => write_list(text, *b"[]", items, |text, item| item.write_sorted(text)),
+            Self::Object(object) => {
+                let mut pairs: Vec<_> = object.iter().collect();
+                pairs.sort_unstable_by_key(|(key, _)| *key);
+                write_list(text, *b"{}", &pairs, |text, (key, value)| {
+                    write_scalar(text, key);
+                    text.push(b':');
+                    value.write_sorted(text);
+                });
+            }
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::String(_) => write_scalar(text, self),
+        }
+    }
+
     /// Reads a typed value; the error is the path of the field that does not fit.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
         serde_path_to_error::deserialize(self.to_value()).map_err(|error| error.path().to_string())
@@ -117,6 +134,10 @@ impl Json {
 impl Object {
     pub fn get(&self, key: &str) -> Option<&Json> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Json> {
+        self.0.iter_mut().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
     /// Replaces a value where it stands, or adds it at the end.
@@ -168,6 +189,21 @@ impl FromIterator<(String, Json)> for Object {
         }
         Self(kept)
     }
+}
+
+fn write_list<T>(text: &mut Vec<u8>, [open, close]: [u8; 2], items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
+    text.push(open);
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            text.push(b',');
+        }
+        write(text, item);
+    }
+    text.push(close);
+}
+
+fn write_scalar(text: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(text, value).expect("memory takes any scalar");
 }
 
 /// Builds an object from keys and values, in their order.
@@ -329,11 +365,19 @@ impl<'de> Visitor<'de> for Nested {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
-        let mut pairs = Vec::new();
-        while let Some(key) = map.next_key::<String>()? {
-            pairs.push((key, map.next_value_seed(Self(self.0 + 1))?));
-        }
-        Ok(Json::Object(pairs.into_iter().collect()))
+        let mut pair = || {
+            let Some(key) = map.next_key::<String>()? else { return Ok(None) };
+            Ok(Some((key, map.next_value_seed(Self(self.0 + 1))?)))
+        };
+        let mut wrong = None;
+        let pairs = std::iter::from_fn(|| {
+            pair().unwrap_or_else(|error| {
+                wrong = Some(error);
+                None
+            })
+        });
+        let object = pairs.collect();
+        wrong.map_or(Ok(Json::Object(object)), Err)
     }
 }
 
@@ -354,6 +398,14 @@ mod tests {
     #[test]
     fn of_equal_keys_the_last_value_stands_in_the_first_place() {
         assert_eq!(serde_json::to_string(&parse(r#"{"a":1,"b":2,"a":3}"#)).unwrap(), r#"{"a":3,"b":2}"#);
+    }
+
+    #[test]
+    fn sorted_it_reads_as_serde_json_writes_a_map() {
+        let value = parse(r#"{"b":[1,{"z":null,"é\n\"":1.5}],"a":{},"0":[],"B":true,"é":"\u0007"}"#);
+        let mut text = Vec::new();
+        value.write_sorted(&mut text);
+        assert_eq!(String::from_utf8(text).unwrap(), value.to_value().to_string());
     }
 
     #[test]

@@ -83,8 +83,9 @@ impl State {
     }
 
     pub fn endpoint(&self, name: &str) -> Option<&Arc<Endpoint>> {
-        let cluster = self.meta(Kind::Endpoint, name)?.cluster.as_ref()?;
-        self.snapshot.clusters.get(cluster)?.endpoints.iter().find(|endpoint| &*endpoint.name == name)
+        let meta = self.meta(Kind::Endpoint, name)?;
+        let endpoints = &self.snapshot.clusters.get(meta.cluster.as_ref()?)?.endpoints;
+        endpoints.get(place_of(endpoints, meta.id)?)
     }
 
     pub fn fresh_id(&mut self) -> ObjectId {
@@ -148,7 +149,9 @@ impl State {
             Kind::Rule => drop(self.snapshot.rules.remove(name)),
             Kind::Route => drop(self.snapshot.routes.remove(name)),
             Kind::Endpoint => self.edit_endpoints(meta.cluster.as_deref(), |endpoints| {
-                endpoints.retain(|endpoint| &*endpoint.name != name);
+                if let Some(place) = place_of(endpoints, meta.id) {
+                    endpoints.remove(place);
+                }
             }),
         }
         Some(Arc::unwrap_or_clone(meta))
@@ -160,9 +163,8 @@ impl State {
         let cluster = meta.cluster.clone();
         let before = self.metas[Kind::Endpoint as usize].insert(Arc::clone(&endpoint.name), Arc::new(meta));
         self.edit_endpoints(cluster.as_deref(), |endpoints| {
-            let place = before.and_then(|_| endpoints.iter_mut().find(|other| other.id == endpoint.id));
-            match place {
-                Some(place) => *place = endpoint,
+            match before.and_then(|_| place_of(endpoints, endpoint.id)) {
+                Some(place) => endpoints[place] = endpoint,
                 None => endpoints.push(endpoint),
             }
         });
@@ -366,6 +368,13 @@ impl Meta {
     pub fn name(&self) -> &str {
         self.view.get("name").and_then(Json::as_str).unwrap_or_default()
     }
+}
+
+/// Where an endpoint stands. Identities grow as endpoints come, so it is found by halves unless its cluster was
+/// written again in another order.
+fn place_of(endpoints: &[Arc<Endpoint>], id: ObjectId) -> Option<usize> {
+    let by_halves = endpoints.binary_search_by_key(&id, |endpoint| endpoint.id).ok();
+    by_halves.or_else(|| endpoints.iter().position(|endpoint| endpoint.id == id))
 }
 
 fn claim_key(listener: &Listener) -> Option<Name> {

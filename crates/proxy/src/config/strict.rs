@@ -78,23 +78,46 @@ pub fn position() -> Vec<Json> {
     found.0
 }
 
-/// A place, in the request and in the schema.
-struct At {
-    data: String,
-    schema: String,
+/// A place, in the request and in the schema; nothing is written down before a mistake is found there.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    parent: Option<&'a At<'a>>,
+    step: Step<'a>,
 }
 
-impl At {
-    fn new(part: &str) -> Self {
-        Self { data: format!(".{part}"), schema: format!("#/properties/{part}") }
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Item(usize),
+}
+
+impl<'a> At<'a> {
+    const fn new(part: &'a str) -> Self {
+        Self { parent: None, step: Step::Key(part) }
     }
 
-    fn key(&self, key: &str) -> Self {
-        Self { data: format!("{}.{key}", self.data), schema: format!("{}/properties/{key}", self.schema) }
+    const fn key<'b>(&'b self, key: &'b str) -> At<'b> {
+        At { parent: Some(self), step: Step::Key(key) }
     }
 
-    fn item(&self, index: usize) -> Self {
-        Self { data: format!("{}[{index}]", self.data), schema: format!("{}/items", self.schema) }
+    const fn item(&self, index: usize) -> At<'_> {
+        At { parent: Some(self), step: Step::Item(index) }
+    }
+
+    fn data(&self) -> String {
+        let before = self.parent.map(Self::data).unwrap_or_default();
+        match self.step {
+            Step::Key(key) => format!("{before}.{key}"),
+            Step::Item(index) => format!("{before}[{index}]"),
+        }
+    }
+
+    fn schema(&self) -> String {
+        let before = self.parent.map_or_else(|| "#".to_owned(), Self::schema);
+        match self.step {
+            Step::Key(key) => format!("{before}/properties/{key}"),
+            Step::Item(_) => format!("{before}/items"),
+        }
     }
 }
 
@@ -103,7 +126,7 @@ impl At {
 struct Found(Vec<Json>);
 
 impl Found {
-    fn object(&mut self, kind: Kind, at: &At, given: &Json) {
+    fn object(&mut self, kind: Kind, at: &At<'_>, given: &Json) {
         if given.as_object().is_none() {
             self.wrong_type(at, "object");
             return;
@@ -122,7 +145,7 @@ impl Found {
         }
     }
 
-    fn listener(&mut self, at: &At, given: &Json) {
+    fn listener(&mut self, at: &At<'_>, given: &Json) {
         if let Some(spec) = self.required(at, given, "spec") {
             self.spec(&at.key("spec"), spec, &LISTENERS);
         }
@@ -131,7 +154,7 @@ impl Found {
         }
     }
 
-    fn cluster(&mut self, at: &At, given: &Json) {
+    fn cluster(&mut self, at: &At<'_>, given: &Json) {
         if let Some(spec) = self.required(at, given, "spec") {
             self.spec(&at.key("spec"), spec, &CLUSTERS);
         }
@@ -141,7 +164,7 @@ impl Found {
         }
     }
 
-    fn spec(&mut self, at: &At, spec: &Json, protocols: &[&str]) {
+    fn spec(&mut self, at: &At<'_>, spec: &Json, protocols: &[&str]) {
         let Some(protocol) = self.required(at, spec, "protocol") else { return };
         if !self.one_of(&at.key("protocol"), Some(protocol), protocols) {
             return;
@@ -162,7 +185,7 @@ impl Found {
         }
     }
 
-    fn endpoint(&mut self, at: &At, given: &Json) {
+    fn endpoint(&mut self, at: &At<'_>, given: &Json) {
         let Some(spec) = self.required(at, given, "spec") else { return };
         if spec.as_object().is_none() {
             self.wrong_type(&at.key("spec"), "object");
@@ -172,7 +195,7 @@ impl Found {
         }
     }
 
-    fn rules(&mut self, at: &At, rules: &Json) {
+    fn rules(&mut self, at: &At<'_>, rules: &Json) {
         let Some(rules) = rules.as_array() else {
             self.wrong_type(at, "array");
             return;
@@ -182,7 +205,7 @@ impl Found {
         }
     }
 
-    fn rule(&mut self, at: &At, rule: &Json) {
+    fn rule(&mut self, at: &At<'_>, rule: &Json) {
         if let Some(predicate @ Json::Object(_)) = rule.get("match")
             && *predicate != object([("match", "*".into())])
         {
@@ -194,7 +217,7 @@ impl Found {
         }
     }
 
-    fn predicate(&mut self, at: &At, predicate: &Json) {
+    fn predicate(&mut self, at: &At<'_>, predicate: &Json) {
         let Some(op) = self.required(at, predicate, "op") else { return };
         self.one_of(&at.key("op"), Some(op), &OPS);
         let parts = predicate.get("apply").and_then(Json::as_array).unwrap_or_default();
@@ -203,7 +226,7 @@ impl Found {
         }
     }
 
-    fn route(&mut self, at: &At, route: &Json) {
+    fn route(&mut self, at: &At<'_>, route: &Json) {
         if route.get("cluster").is_none() {
             self.required(at, route, "destination");
         }
@@ -230,7 +253,7 @@ impl Found {
         }
     }
 
-    fn required<'a>(&mut self, at: &At, given: &'a Json, key: &str) -> Option<&'a Json> {
+    fn required<'a>(&mut self, at: &At<'_>, given: &'a Json, key: &str) -> Option<&'a Json> {
         let value = given.get(key);
         if value.is_none() {
             let params = object([("missingProperty", key.into())]);
@@ -239,7 +262,7 @@ impl Found {
         value
     }
 
-    fn one_of(&mut self, at: &At, value: Option<&Json>, allowed: &[&str]) -> bool {
+    fn one_of(&mut self, at: &At<'_>, value: Option<&Json>, allowed: &[&str]) -> bool {
         let fits = value.and_then(Json::as_str).is_some_and(|word| allowed.contains(&word));
         if !fits {
             let words = Json::Array(allowed.iter().map(|word| (*word).into()).collect());
@@ -249,7 +272,7 @@ impl Found {
         fits
     }
 
-    fn integer(&mut self, at: &At, value: &Json, least: i64, most: i64) {
+    fn integer(&mut self, at: &At<'_>, value: &Json, least: i64, most: i64) {
         let Json::Number(number) = value else { return self.wrong_type(at, "integer") };
         let Some(whole) = number.as_i64() else { return self.wrong_type(at, "integer") };
         if whole < least {
@@ -259,7 +282,7 @@ impl Found {
         }
     }
 
-    fn bound(&mut self, at: &At, keyword: &str, comparison: &str, limit: i64) {
+    fn bound(&mut self, at: &At<'_>, keyword: &str, comparison: &str, limit: i64) {
         let params = object([
             ("comparison", comparison.into()),
             ("limit", Json::Number(limit.into())),
@@ -268,15 +291,15 @@ impl Found {
         self.add(keyword, at, params, &format!("should be {comparison} {limit}"));
     }
 
-    fn wrong_type(&mut self, at: &At, wanted: &str) {
+    fn wrong_type(&mut self, at: &At<'_>, wanted: &str) {
         self.add("type", at, object([("type", wanted.into())]), &format!("should be {wanted}"));
     }
 
-    fn add(&mut self, keyword: &str, at: &At, params: Json, message: &str) {
+    fn add(&mut self, keyword: &str, at: &At<'_>, params: Json, message: &str) {
         self.0.push(object([
             ("keyword", keyword.into()),
-            ("dataPath", at.data.as_str().into()),
-            ("schemaPath", format!("{}/{keyword}", at.schema).into()),
+            ("dataPath", at.data().into()),
+            ("schemaPath", format!("{}/{keyword}", at.schema()).into()),
             ("params", params),
             ("message", message.into()),
         ]));

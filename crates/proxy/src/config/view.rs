@@ -69,7 +69,8 @@ pub fn writable(state: &State, kind: Kind, meta: &Meta) -> Json {
 
 /// A hash of all that an object says, for ETag and for comparing from afar.
 pub fn hash(state: &State, kind: Kind, meta: &Meta) -> String {
-    let text = serde_json::to_vec(&writable(state, kind, meta).to_value()).unwrap_or_default();
+    let mut text = Vec::new();
+    writable(state, kind, meta).write_sorted(&mut text);
     format!("{:032x}", xxh3_128(&text))
 }
 

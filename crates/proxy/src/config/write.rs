@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_core::mesh::{Predicate, Reason};
+use portolan_core::mesh::Predicate;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -95,7 +95,7 @@ impl Writer<'_> {
         place: Place<'_>,
     ) -> Result<Opened<'a>, Refusal> {
         let cannot = |why: &str| Refusal::bad(format!("Cannot add {}: {why}", kind.noun()));
-        let Some(Json::Object(fields)) = given else {
+        let Some(given @ Json::Object(fields)) = given else {
             return Err(cannot("An object (a set of key-value pairs) is expected"));
         };
         let limits = &self.state.snapshot.admin.limits;
@@ -111,15 +111,19 @@ impl Writer<'_> {
         if named.is_none() && matches!(place, Place::Top) && kind != Kind::Endpoint {
             return Err(cannot("Property name is required"));
         }
-        let (written, size) = fingerprint(fields);
+        let mut text = Vec::new();
+        given.write_sorted(&mut text);
+        let (written, size) = (xxh3_128(&text), text.len());
         if size > limits.object {
             let content =
                 format!("Cannot add {}: larger than {} bytes (admin.limits.object)", kind.noun(), limits.object);
             return Err(Refusal::limit("object", content));
         }
         if let Some((name, meta)) = named.as_ref().and_then(|name| Some((name, self.state.meta(kind, name)?))) {
-            // an inline object takes the place of one that came inline as well, from the same hand
-            let mine = self.replace && (matches!(place, Place::Top) || (meta.auto && meta.owner == self.owner));
+            // an inline object takes the place of one that came inline as well, from the same hand; endpoints of a
+            // cluster that is written are not found here
+            let inline = matches!(place, Place::Inside(_)) && kind != Kind::Endpoint;
+            let mine = self.replace && (!inline || (meta.auto && meta.owner == self.owner));
             if !mine {
                 let content = format!("Cannot add {}: {} \"{name}\" already defined", kind.noun(), kind.title());
                 return Err(Refusal::conflict(content));
@@ -345,10 +349,15 @@ impl Writer<'_> {
             let content = format!("Cannot add rule: match has {nodes} parts, more than admin.limits.predicate_nodes");
             return Err(Refusal::limit("predicate_nodes", content));
         }
+        let longest = longest_regex(&value);
+        if longest > limits.regex {
+            let content = format!(
+                "Cannot add rule: the regular expression has {longest} bytes, {} are allowed (admin.limits.regex)",
+                limits.regex
+            );
+            return Err(Refusal::limit("regex", content));
+        }
         if let Err(fault) = Predicate::compile(Some(&value)) {
-            if let Reason::LongRegex(_) = fault.reason {
-                return Err(Refusal::limit("regex", format!("Cannot add rule: {}", fault.reason)));
-            }
             warnings.push(fault.to_string());
             return Ok(Matching::Never);
         }
@@ -377,12 +386,6 @@ impl<'a> Draft<'a> {
     pub(super) fn invalid(&self, key: &str) -> Refusal {
         Refusal::bad(format!("Cannot add {}: Property {key} is invalid", self.kind.noun()))
     }
-}
-
-/// A hash of what was written, whatever the order of keys, and its size.
-fn fingerprint(fields: &Fields) -> (u128, usize) {
-    let text = serde_json::to_vec(&Json::Object(fields.clone()).to_value()).unwrap_or_default();
-    (xxh3_128(&text), text.len())
 }
 
 fn is_name(name: &str) -> bool {
@@ -432,6 +435,12 @@ fn retry(draft: &Draft<'_>, warnings: &mut Vec<String>) -> Result<(Retry, Json),
 
 fn retry_view(on: Json, retries: Json, timeout: Json) -> Json {
     object([("retry_on", on), ("num_retries", retries), ("timeout", timeout)])
+}
+
+fn longest_regex(predicate: &Value) -> usize {
+    let own = predicate.get("value").and_then(Value::as_str).filter(|_| predicate["op"] == "matches");
+    let parts = predicate.get("apply").and_then(Value::as_array).into_iter().flatten();
+    parts.map(longest_regex).chain(own.map(str::len)).max().unwrap_or(0)
 }
 
 fn count_nodes(predicate: &Value) -> usize {

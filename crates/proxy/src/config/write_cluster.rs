@@ -16,7 +16,7 @@ use super::{parse, spec};
 struct Former {
     by_name: BTreeMap<Name, Arc<Endpoint>>,
     /// By what they lead to, newest first.
-    by_spec: BTreeMap<String, Vec<Name>>,
+    by_spec: BTreeMap<Vec<u8>, Vec<Name>>,
 }
 
 impl Writer<'_> {
@@ -25,16 +25,16 @@ impl Writer<'_> {
         // no part of the cluster is held while it changes, or each endpoint of many would copy all of it
         let Some(parent) = self.state.snapshot.clusters.get(cluster) else { return Err(Refusal::not_found()) };
         let (parent, spec, count) = (Arc::clone(&parent.name), parent.spec.clone(), parent.endpoints.len());
-        let most = self.state.snapshot.admin.limits.endpoints_per_cluster;
-        if count >= most {
-            return Err(too_many(most));
-        }
         self.check_cluster_of(cluster, given)?;
         let draft = match self.open(Kind::Endpoint, given, Place::Inside(cluster))? {
             Opened::Unchanged(name) => return Ok(name),
             Opened::Draft(draft) => draft,
         };
         let kept = self.state.endpoint(&draft.name).cloned();
+        let most = self.state.snapshot.admin.limits.endpoints_per_cluster;
+        if kept.is_none() && count >= most {
+            return Err(too_many(most));
+        }
         let (endpoint, meta) = self.build_endpoint(&draft, &parent, &spec, kept.as_deref())?;
         let name = Arc::clone(&endpoint.name);
         self.state.store_endpoint(Arc::new(endpoint), meta);
@@ -140,7 +140,7 @@ impl Writer<'_> {
         let Some(cluster) = self.state.snapshot.clusters.get(cluster) else { return former };
         for endpoint in cluster.endpoints.iter().rev() {
             if self.state.meta(Kind::Endpoint, &endpoint.name).is_some_and(|meta| meta.auto) {
-                former.by_spec.entry(terse(&endpoint.given)).or_default().push(Arc::clone(&endpoint.name));
+                former.by_spec.entry(sorted(&endpoint.given)).or_default().push(Arc::clone(&endpoint.name));
             }
             former.by_name.insert(Arc::clone(&endpoint.name), Arc::clone(endpoint));
         }
@@ -214,7 +214,7 @@ impl Writer<'_> {
 
 impl Former {
     fn alike(&mut self, spec: &Json) -> Option<Arc<Endpoint>> {
-        let name = self.by_spec.get_mut(&terse(spec))?.pop()?;
+        let name = self.by_spec.get_mut(&sorted(spec))?.pop()?;
         self.by_name.get(&name).cloned()
     }
 }
@@ -230,8 +230,10 @@ fn endpoint_view(name: &str, spec: &Json, weight: u32, state: EndpointState) -> 
     view
 }
 
-fn terse(value: &Json) -> String {
-    value.to_value().to_string()
+fn sorted(value: &Json) -> Vec<u8> {
+    let mut text = Vec::new();
+    value.write_sorted(&mut text);
+    text
 }
 
 fn taken(name: &str) -> Refusal {

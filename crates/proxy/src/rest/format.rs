@@ -73,7 +73,12 @@ fn terse(text: &mut String, value: &Json) {
 
 fn key(text: &mut String, key: Option<&str>, after: &str) {
     if let Some(key) = key {
-        terse(text, &key.into());
+        if key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            // almost all of them, and answers may have very many
+            text.extend(["\"", key, "\""]);
+        } else {
+            terse(text, &key.into());
+        }
         text.push_str(after);
     }
 }

@@ -24,17 +24,17 @@ impl Api {
         let style = Style::find(target.get("format").unwrap_or_default());
         match (request.method.as_str(), path) {
             ("GET", ["config"]) => self.config_v2(request, target, style),
-            ("POST", ["apply"]) => self.apply(&self.body_v2(request)?, style),
+            ("POST", ["apply"]) => self.apply(self.body_v2(request)?, style),
             ("GET", ["sessions"]) => Ok(answer::value(&self.page(target)?, style)),
             ("DELETE", ["sessions"]) => self.end_many(target, style),
             ("PUT", ["clusters", cluster, "endpoints", name]) => {
                 let given = self.body_v2(request)?;
-                self.put(request, target, &Put { kind: Kind::Endpoint, name, cluster: Some(cluster), given: &given })
+                self.put(request, target, Put { kind: Kind::Endpoint, name, cluster: Some(cluster), given })
             }
             ("PUT", [kind, name]) => {
                 let Some(kind) = plural(kind) else { return Ok(answer::unknown()) };
                 let given = self.body_v2(request)?;
-                self.put(request, target, &Put { kind, name, cluster: None, given: &given })
+                self.put(request, target, Put { kind, name, cluster: None, given })
             }
             ("PATCH", [kind, name]) => match plural(kind) {
                 Some(kind) => self.patch(request, target, kind, name),
@@ -121,14 +121,15 @@ impl Api {
         Ok(tagged(answer::value(&config.into(), style), tag))
     }
 
-    fn put(&self, request: &Request, target: &Target, put: &Put<'_>) -> Result<Response, Failed> {
+    fn put(&self, request: &Request, target: &Target, put: Put<'_>) -> Result<Response, Failed> {
+        let Put { kind, name, .. } = put;
         let mut registry = self.registry.lock();
-        let before = registry.state().meta(put.kind, put.name);
-        preconditions(request, registry.state(), put.kind, before)?;
+        let before = registry.state().meta(kind, name);
+        preconditions(request, registry.state(), kind, before)?;
         let owner = target.get("owner").map(Name::from).or_else(|| before.and_then(|meta| meta.owner.clone()));
         let was = registry.state().snapshot.generation;
         let done = registry.change(|change| put.write(change, owner))?;
-        let tag = registry.state().meta(put.kind, put.name).map(|meta| etag(registry.state(), put.kind, meta));
+        let tag = registry.state().meta(kind, name).map(|meta| etag(registry.state(), kind, meta));
         Ok(tagged(changed(&done, was), tag.unwrap_or_default()))
     }
 
@@ -138,10 +139,10 @@ impl Api {
             let registry = self.registry.lock();
             let meta = registry.state().meta(kind, name).ok_or_else(Refusal::not_found)?;
             let mut merged = view::writable(registry.state(), kind, meta);
-            merged.merge(unwrapped(kind, &patch));
+            merged.merge(&unwrapped(kind, patch));
             (merged, meta.cluster.clone())
         };
-        self.put(request, target, &Put { kind, name, cluster: cluster.as_deref(), given: &merged })
+        self.put(request, target, Put { kind, name, cluster: cluster.as_deref(), given: merged })
     }
 
     fn delete_v2(&self, request: &Request, what: Delete<'_>) -> Result<Response, Failed> {
@@ -211,12 +212,12 @@ pub(super) struct Put<'a> {
     /// Where an endpoint that is not there belongs.
     pub cluster: Option<&'a str>,
     /// The object, or a body that has it under the key of its kind.
-    pub given: &'a Json,
+    pub given: Json,
 }
 
 impl Put<'_> {
-    pub(super) fn write(&self, change: &mut Change, owner: Option<Name>) -> Result<(), Refusal> {
-        let mut given = unwrapped(self.kind, self.given).clone();
+    pub(super) fn write(self, change: &mut Change, owner: Option<Name>) -> Result<(), Refusal> {
+        let mut given = unwrapped(self.kind, self.given);
         if let Json::Object(fields) = &mut given {
             match fields.get("name").and_then(Json::as_str) {
                 Some(name) if name != self.name => {
@@ -240,8 +241,12 @@ fn plural(word: &str) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| kind.plural() == word)
 }
 
-fn unwrapped(kind: Kind, given: &Json) -> &Json {
-    given.get(kind.key()).filter(|inner| inner.as_object().is_some()).unwrap_or(given)
+fn unwrapped(kind: Kind, mut given: Json) -> Json {
+    let inner = if let Json::Object(fields) = &mut given { fields.get_mut(kind.key()) } else { None };
+    match inner {
+        Some(inner @ Json::Object(_)) => std::mem::take(inner),
+        Some(_) | None => given,
+    }
 }
 
 /// An object with what is known of it.

@@ -6,19 +6,19 @@ use super::format::Style;
 use super::v2::Put;
 use super::{Api, Failed};
 use crate::config::delete::Delete;
-use crate::config::json::{Json, object};
+use crate::config::json::{Json, Object, object};
 use crate::config::kind::Kind;
 use crate::config::refusal::Refusal;
 use crate::config::registry::{Change, Done};
 use crate::config::types::{EndpointState, Name};
 
 /// One change of many.
-struct Operation<'a> {
+struct Operation {
     verb: Verb,
     kind: Kind,
-    name: &'a str,
-    cluster: Option<&'a str>,
-    object: Option<&'a Json>,
+    name: String,
+    cluster: Option<String>,
+    object: Option<Json>,
     recursive: bool,
     force: bool,
 }
@@ -31,9 +31,10 @@ enum Verb {
 }
 
 impl Api {
-    pub(super) fn apply(&self, body: &Json, style: Style) -> Result<Response, Failed> {
+    pub(super) fn apply(&self, body: Json, style: Style) -> Result<Response, Failed> {
         let wrong = |why: &str| Refusal::bad(format!("Cannot apply: {why}"));
-        let items = body.get("ops").and_then(Json::as_array).ok_or_else(|| wrong("Property ops is required"))?;
+        let mut body = if let Json::Object(fields) = body { fields } else { Object::default() };
+        let Some(Json::Array(items)) = body.remove("ops") else { return Err(wrong("Property ops is required").into()) };
         let owner = body.get("owner").and_then(Json::as_str).ok_or_else(|| wrong("Property owner is required"))?;
         let dry = body.get("dry_run").and_then(Json::as_bool).unwrap_or(false);
         let mut registry = self.registry.lock();
@@ -68,10 +69,10 @@ impl Api {
 }
 
 /// Does all operations; `reached` is the one that failed, if one did.
-fn all(change: &mut Change, items: &[Json], owner: &str, reached: &mut Option<usize>) -> Result<Vec<bool>, Refusal> {
+fn all(change: &mut Change, items: Vec<Json>, owner: &str, reached: &mut Option<usize>) -> Result<Vec<bool>, Refusal> {
     let owner = Name::from(owner);
     let mut changed = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
+    for (index, item) in items.into_iter().enumerate() {
         *reached = Some(index);
         change.operation = index;
         let before = std::mem::take(&mut change.state.changed);
@@ -91,37 +92,38 @@ fn results(done: &Done<Vec<bool>>) -> Json {
     object([("generation", done.generation.into()), ("results", Json::Array(results.collect()))])
 }
 
-impl<'a> Operation<'a> {
-    fn read(item: &'a Json) -> Result<Self, Refusal> {
-        let text = |key: &str| item.get(key).and_then(Json::as_str);
-        let verb = match text("op") {
+impl Operation {
+    fn read(item: Json) -> Result<Self, Refusal> {
+        let mut fields = if let Json::Object(fields) = item { fields } else { Object::default() };
+        let mut text = |key: &str| if let Some(Json::String(text)) = fields.remove(key) { Some(text) } else { None };
+        let verb = match text("op").as_deref() {
             Some("put") => Verb::Put,
             Some("delete") => Verb::Delete,
             Some("drain") => Verb::Drain,
             Some(_) | None => return Err(Refusal::bad("op: put, delete or drain is expected")),
         };
-        let kind = text("kind").and_then(Kind::find).ok_or_else(|| Refusal::bad("kind: there is no such kind"))?;
+        let kind = text("kind").as_deref().and_then(Kind::find);
+        let kind = kind.ok_or_else(|| Refusal::bad("kind: there is no such kind"))?;
         let name = text("name").ok_or_else(|| Refusal::bad("name: a name is expected"))?;
-        let is = |key: &str| item.get(key).and_then(Json::as_bool).unwrap_or(false);
+        let cluster = text("cluster");
+        let is = |key: &str| fields.get(key).and_then(Json::as_bool).unwrap_or(false);
         let (recursive, force) = (is("recursive"), is("force"));
-        Ok(Self { verb, kind, name, cluster: text("cluster"), object: item.get("object"), recursive, force })
+        Ok(Self { verb, kind, name, cluster, object: fields.remove("object"), recursive, force })
     }
 
-    fn run(&self, change: &mut Change, owner: &Name) -> Result<(), Refusal> {
-        match self.verb {
+    fn run(self, change: &mut Change, owner: &Name) -> Result<(), Refusal> {
+        let Self { verb, kind, name, cluster, object, recursive, force } = self;
+        match verb {
             Verb::Put => {
-                let given = self.object.ok_or_else(|| Refusal::bad("object: an object is expected"))?;
-                let put = Put { kind: self.kind, name: self.name, cluster: self.cluster, given };
+                let given = object.ok_or_else(|| Refusal::bad("object: an object is expected"))?;
+                let put = Put { kind, name: &name, cluster: cluster.as_deref(), given };
                 put.write(change, Some(Name::clone(owner)))
             }
             // what is gone already is as it should be
-            Verb::Delete if change.state.meta(self.kind, self.name).is_none() => Ok(()),
-            Verb::Delete => {
-                let (recursive, force) = (self.recursive, self.force);
-                change.delete(Delete { kind: self.kind, name: self.name, recursive, force })
-            }
-            Verb::Drain if self.kind == Kind::Endpoint => {
-                change.writer(None, true).endpoint_state(self.name, EndpointState::Draining)
+            Verb::Delete if change.state.meta(kind, &name).is_none() => Ok(()),
+            Verb::Delete => change.delete(Delete { kind, name: &name, recursive, force }),
+            Verb::Drain if kind == Kind::Endpoint => {
+                change.writer(None, true).endpoint_state(&name, EndpointState::Draining)
             }
             Verb::Drain => Err(Refusal::bad("drain: only endpoints drain")),
         }

@@ -33,7 +33,7 @@ fn answers_carry_the_reason_and_the_headers_that_clients_know() {
 #[test]
 fn too_much_is_refused_counted_and_forgotten() {
     let proxy = Proxy::start(
-        "{admin: {limits: {body: 4000, object: 1000, json_depth: 6, name: 10, objects: 2, rules_per_list: 3, predicate_nodes: 3}}}",
+        "{admin: {limits: {body: 4000, object: 1000, json_depth: 6, name: 10, objects: 2, rules_per_list: 3, predicate_nodes: 3, regex: 5}}}",
         false,
     );
     let long = "x".repeat(2000);
@@ -60,6 +60,12 @@ fn too_much_is_refused_counted_and_forgotten() {
             400,
             "admin.limits.predicate_nodes",
         ),
+        (
+            "rules",
+            json!({"rule": {"name": "r", "match": {"op": "not", "apply": [{"op": "matches", "path": "/a", "value": "abcdef"}]}, "action": {}}}),
+            400,
+            "admin.limits.regex",
+        ),
     ] {
         let answer = proxy.ask(&format!("POST /api/v1/{path}"), Some(body));
         assert_eq!(answer.status, status, "{says}: {}", answer.body);
@@ -71,7 +77,7 @@ fn too_much_is_refused_counted_and_forgotten() {
     }
     let metrics = proxy.ask("GET /metrics", None);
     assert_eq!(metrics.header("Content-Type"), Some("text/plain; version=0.0.4"));
-    for limit in ["body", "object", "json_depth", "name", "objects", "rules_per_list", "predicate_nodes"] {
+    for limit in ["body", "object", "json_depth", "name", "objects", "rules_per_list", "predicate_nodes", "regex"] {
         assert!(
             metrics.body.contains(&format!("portolan_proxy_limit_refusals_total{{limit=\"{limit}\"}} 1\n")),
             "{limit}"

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod client;
+mod endpoints;
 mod engine;
 mod faults;
 mod guard;

@@ -114,6 +114,21 @@ fn ten_thousand_endpoints_are_one_change() {
     let more = json!({"endpoint": {"spec": {"address": "10.1.0.0"}}});
     let refused = proxy.ask("POST /api/v1/clusters/c/endpoints", Some(more));
     assert!(refused.content().as_str().unwrap().contains("admin.limits.endpoints_per_cluster"), "{}", refused.body);
+    let heavier = json!({"spec": {"address": "10.0.0.7"}, "weight": 2});
+    let changed = proxy.ask("PUT /api/v2/endpoints/e7", Some(heavier));
+    assert_eq!(changed.status, 200, "what is there may change in a full cluster: {}", changed.body);
+}
+
+#[test]
+fn an_inline_object_never_takes_the_place_of_somebody_elses() {
+    let proxy = Proxy::start("{}", false);
+    let rule = |name: &str, to: &str| json!({"op": "put", "kind": "rule", "name": name, "object": {"action": {"route": {"name": "way", "destination": to}}}});
+    let apply = |owner: &str, op: Value| proxy.ask("POST /api/v2/apply", Some(json!({"owner": owner, "ops": [op]})));
+    assert_eq!(apply("one", rule("r", "a")).status, 200);
+    assert_eq!(apply("one", rule("r", "b")).status, 200);
+    let refused = apply("other", rule("s", "c"));
+    assert_eq!(refused.content()["content"], "Cannot add route: Route \"way\" already defined", "{}", refused.body);
+    assert_eq!(proxy.ask("GET /api/v1/routes/way", None).json()["destination"], "b");
 }
 
 #[test]

@@ -108,6 +108,26 @@ fn a_finished_session_is_one_line_of_json() {
     }
     assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
     assert!(line["session"].as_str().unwrap().starts_with("UDP:127.0.0.1:"), "{line}");
+    let reference = include_str!("../../../../../docs/reference/proxy.md");
+    for key in line.as_object().unwrap().keys() {
+        assert!(reference.contains(&format!("`{key}`")), "docs/reference/proxy.md does not have `{key}`");
+    }
+}
+
+#[test]
+fn a_listener_may_keep_its_sessions_out_of_the_access_log() {
+    let lab = Lab::new();
+    lab.load(&json!({ "admin": { "access_log_path": lab.path("access.json") } }));
+    for (name, monitoring) in [("silent", json!({ "access_log": false })), ("sampled", json!({ "sample_ratio": 0 }))] {
+        let port = free_port();
+        let route = json!({ "destination": { "spec": { "protocol": "Echo" } } });
+        let options = json!({ "monitoring": monitoring });
+        lab.listener_with(name, json!({ "protocol": "UDP", "port": port }), route, options);
+        assert_eq!(ask(&udp_client(port), "hello"), "hello");
+        lab.delete(&format!("/listeners/{name}?recursive=true"));
+    }
+    let line = finished(&lab, json!({}), json!({}));
+    assert_eq!(line["listener"], json!("l"), "the only line");
 }
 
 #[test]
