@@ -11,6 +11,7 @@
 //! told as a warning when it is compiled and makes the rule match nothing.
 
 mod balancer;
+pub mod control;
 mod index;
 mod path;
 mod predicate;

@@ -4,3 +4,4 @@
 
 mod egress;
 mod mesh;
+mod mesh_control;

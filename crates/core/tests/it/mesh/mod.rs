@@ -8,4 +8,4 @@ mod laws;
 mod paths;
 mod rulelists;
 mod rules;
-mod table;
+pub(crate) mod table;
