@@ -2,3 +2,5 @@
 //!
 //! Each driver has a real version and one in memory, and both pass the same contract tests. A driver is
 //! added with the capability that needs it.
+
+pub mod l7mp;

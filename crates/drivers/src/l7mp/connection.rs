@@ -1,0 +1,129 @@
+//! One kept HTTP/1.1 connection, with or without TLS.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::{Failed, LONGEST_ANSWER};
+
+pub(super) type Request = http::Request<Full<Bytes>>;
+
+/// A whole answer.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Answer {
+    /// Its body, if it says that all went well. Redirects are not followed.
+    pub(super) fn accepted(self) -> Result<Value, Failed> {
+        let body = serde_json::from_slice(&self.body);
+        if self.status.is_success() {
+            return body.map_err(|_| Failed::NotUnderstood("the answer is no JSON"));
+        }
+        Err(Failed::refused(self.status, &body.unwrap_or_default()))
+    }
+}
+
+pub(super) fn request(
+    to: SocketAddr,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    token: Option<&str>,
+) -> Result<Request, Failed> {
+    let mut request = http::Request::builder().method(method).uri(path).header(HOST, to.to_string());
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let body = match body {
+        // l7mp refuses parameters here.
+        Some(body) => {
+            request = request.header(CONTENT_TYPE, "application/json");
+            Bytes::from(body.to_string())
+        }
+        None => Bytes::new(),
+    };
+    request.body(Full::new(body)).map_err(|_| Failed::NotUnderstood("its path or token cannot be sent"))
+}
+
+/// Nobody reads from it between two calls: each call drives it.
+pub(super) struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ended: bool,
+}
+
+impl Connection {
+    pub(super) async fn open(
+        to: SocketAddr,
+        tls: Option<&(Arc<ClientConfig>, ServerName<'static>)>,
+    ) -> Result<Self, Failed> {
+        let unreachable = |error: std::io::Error| Failed::Unreachable(error.to_string());
+        let stream = TcpStream::connect(to).await.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        match tls {
+            None => Self::speak(stream).await,
+            Some((config, name)) => {
+                let connector = TlsConnector::from(Arc::clone(config));
+                Self::speak(connector.connect(name.clone(), stream).await.map_err(unreachable)?).await
+            }
+        }
+    }
+
+    async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failed> {
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| Failed::Unreachable(error.to_string()))?;
+        // What goes wrong reaches whoever waits for an answer.
+        let driver = Box::pin(async move { connection.await.unwrap_or_default() });
+        Ok(Self { sender, driver, ended: false })
+    }
+
+    /// Whether it can carry another call, as far as is known.
+    pub(super) fn is_open(&self) -> bool {
+        !self.ended
+    }
+
+    /// Sends, and reads the whole answer. A request of which the proxy saw nothing comes back with the error.
+    pub(super) async fn send(&mut self, request: Request) -> Result<Answer, NotAnswered> {
+        let Self { sender, driver, ended } = self;
+        let mut exchange = std::pin::pin!(exchange(sender, request));
+        tokio::select! {
+            answer = &mut exchange => return answer,
+            () = driver => *ended = true,
+        }
+        exchange.await
+    }
+}
+
+/// Why there is no answer, and the request if nothing of it was sent.
+pub(super) type NotAnswered = (Failed, Option<Request>);
+
+async fn exchange(sender: &mut SendRequest<Full<Bytes>>, request: Request) -> Result<Answer, NotAnswered> {
+    let (head, body) = match sender.try_send_request(request).await {
+        Ok(answer) => answer.into_parts(),
+        Err(mut error) => {
+            let unsent = error.take_message();
+            return Err((Failed::BrokeOff(error.into_error().to_string()), unsent));
+        }
+    };
+    let body = Limited::new(body, LONGEST_ANSWER)
+        .collect()
+        .await
+        .map_err(|error| (Failed::BrokeOff(error.to_string()), None))?;
+    Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+}

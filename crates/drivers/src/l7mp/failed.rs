@@ -1,0 +1,80 @@
+//! Why a call was of no avail, and what that means for what comes next.
+
+use http::StatusCode;
+use serde_json::Value;
+
+/// A call that was of no avail.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Failed {
+    /// Nothing was asked: there is no connection.
+    #[error("cannot be reached: {0}")]
+    Unreachable(String),
+    /// Asked; whether it had an effect is not known.
+    #[error("did not answer in time")]
+    TimedOut,
+    /// Asked; whether it had an effect is not known.
+    #[error("broke off: {0}")]
+    BrokeOff(String),
+    /// What was answered is not of this API.
+    #[error("answered what is not understood: {0}")]
+    NotUnderstood(&'static str),
+    /// Refused, with the proxy's own text.
+    #[error("answered {status}: {content}")]
+    Refused {
+        /// HTTP status.
+        status: StatusCode,
+        /// What the proxy says about it.
+        content: String,
+    },
+}
+
+impl Failed {
+    /// Refused with this status, in words taken from the answer's body.
+    pub(super) fn refused(status: StatusCode, body: &Value) -> Self {
+        let said = [&body["content"], &body["message"]].into_iter().find(|said| !said.is_null());
+        let content = match said {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => status.canonical_reason().unwrap_or("no reason given").to_owned(),
+        };
+        Self::Refused { status, content }
+    }
+
+    /// An add found something of that name: compare it, it may be another thing.
+    pub fn is_already_defined(&self) -> bool {
+        self.content().is_some_and(|content| content.ends_with(" already defined"))
+    }
+
+    /// A delete found nothing: there is nothing left to do.
+    pub fn is_gone(&self) -> bool {
+        self.content().is_some_and(|content| {
+            content == "Not Found"
+                || content == "Unknown API operation"
+                || content.starts_with("No such ")
+                || content.starts_with("Unknown ")
+                || content.contains(": Unknown ")
+        })
+    }
+
+    /// A recursive delete met a session that never got a route; it works without `recursive`.
+    pub fn is_stale_session(&self) -> bool {
+        self.content().is_some_and(|content| content.contains("(reading 'origin')"))
+    }
+
+    /// Who asks is not let in.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. })
+    }
+
+    /// The configuration changed under a change that was built on an older one.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { status: StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, .. })
+    }
+
+    fn content(&self) -> Option<&str> {
+        match self {
+            Self::Refused { content, .. } => Some(content),
+            Self::Unreachable(_) | Self::TimedOut | Self::BrokeOff(_) | Self::NotUnderstood(_) => None,
+        }
+    }
+}
