@@ -53,6 +53,7 @@ macro_rules! resource {
 
 pub mod address_claim;
 pub mod egress;
+pub mod mesh;
 mod schema;
 pub mod words;
 

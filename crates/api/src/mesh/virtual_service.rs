@@ -1,0 +1,138 @@
+//! VirtualService: a server socket on some pods, and the rules that lead its clients on.
+
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::parts::{anything, open_object, port, qos, selector, spec, tls};
+use super::{MeshStatus, written};
+
+/// A server socket on some pods, and the rules that lead its clients on.
+#[derive(CustomResource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+#[kube(
+    group = "l7mp.io",
+    version = "v1",
+    kind = "VirtualService",
+    plural = "virtualservices",
+    shortname = "vsvc",
+    namespaced,
+    status = "MeshStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Protocol", type_ = "string", json_path = ".spec.listener.protocol"),
+    printcolumn(name = "Port", type_ = "string", json_path = ".spec.listener.port"),
+    printcolumn(name = "Proxies", type_ = "string", json_path = ".status.proxies.summary"),
+    printcolumn(name = "Generated", type_ = "string", json_path = r".metadata.labels.l7mp\.io/generated"),
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Accepted")].status"#
+    ),
+    printcolumn(
+        name = "Programmed",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Programmed")].status"#
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Selector", type_ = "string", json_path = ".spec.selector", priority = 1),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Programmed")].message"#,
+        priority = 1
+    )
+)]
+#[serde(transparent)]
+pub struct VirtualServiceSpec(pub Map<String, Value>);
+
+written!(
+    VirtualServiceSpec,
+    spec(
+        "A server socket on some pods, and the rules that lead its clients on.",
+        &["selector", "listener"],
+        &json!({
+            "selector": selector(
+                "The pods. With rules, the listener is placed on those that run a proxy; without, callers reach them."
+            ),
+            "listener": listener(),
+            "rules": anything(
+                "Tried in order when a client comes, the first match decides: a list of {match, action}, or one of \
+                 them. Absent means a plain service without a proxy; an empty list refuses everything."
+            ),
+            "rulesRef": {
+                "description": "Name of a rulelist in the proxy's own file. Not together with rules.",
+                "type": "string",
+            },
+            "options": open_object("Options of the listener.", &json!({
+                "track": {
+                    "description": "Seconds that a finished session stays listed. Empty means 0.",
+                    "type": "integer",
+                    "minimum": 0,
+                },
+                "removeOrphanSessions": {
+                    "description": "Sessions end when this object is deleted. Empty means that they go on.",
+                    "type": "boolean",
+                },
+            })),
+            "updateOwners": {
+                "description": "Owners of an l7mp.io kind are told in their status when this object is in force.",
+                "type": "boolean",
+            },
+            "tls": tls("Encryption towards clients. Stored; not in force yet."),
+            "limits": open_object("Bounds on sessions.", &json!({
+                "maxSessions": { "description": "Sessions at a time.", "type": "integer", "minimum": 1 },
+                "maxSessionsPerSource": {
+                    "description": "Sessions at a time from one address.", "type": "integer", "minimum": 1
+                },
+                "idleTimeout": anything("Seconds without a packet after which a session ends."),
+                "setupTimeout": anything("Seconds in which a session must be set up."),
+            })),
+            "qos": qos("Rates and marks of what clients send."),
+            "monitoring": open_object("What is told of its sessions.", &json!({
+                "labels": {
+                    "description": "Paths into the metadata whose values become labels of metrics, at most four.",
+                    "type": "array",
+                    "maxItems": 4,
+                    "x-kubernetes-list-type": "atomic",
+                    "items": { "type": "string" },
+                },
+                "accessLog": { "description": "Finished sessions are logged.", "type": "boolean" },
+                "sampleRatio": {
+                    "description": "Share of the sessions that is logged.", "type": "number", "minimum": 0, "maximum": 1
+                },
+            })),
+        }),
+    )
+);
+
+fn listener() -> Value {
+    open_object(
+        "The server socket. Also read: the same under `spec`, and the protocol's name as the only key.",
+        &json!({
+            "protocol": {
+                "description": "UDP, TCP, WebSocket, HTTP, UnixDomainSocket or JSONSocket.",
+                "type": "string",
+            },
+            "port": port("Port to listen on, 1 to 65535."),
+            "address": { "description": "Address to listen on. Empty means all.", "type": "string" },
+            "connect": open_object("UDP: the one client to serve.", &json!({
+                "address": { "description": "Its address.", "type": "string" },
+                "port": port("Its port."),
+            })),
+            "options": open_object("UDP: how clients are served.", &json!({
+                "mode": {
+                    "description": "server: every client gets a session. singleton: one session, to connect.",
+                    "type": "string",
+                },
+            })),
+            "path": { "description": "HTTP and WebSocket: path of the requests that are served.", "type": "string" },
+            "filename": { "description": "UnixDomainSocket: path of the socket.", "type": "string" },
+            "type": {
+                "description": "UnixDomainSocket: stream (default), seqpacket or datagram.",
+                "type": "string",
+            },
+            "transport": anything("JSONSocket: the listener below it."),
+            "name": { "description": "Ignored: a listener is named after its object.", "type": "string" },
+        }),
+    )
+}
