@@ -73,7 +73,7 @@ impl Running {
         tasks.spawn(listener.run(server.clone(), stop.clone()));
         simulate(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
         let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS) };
-        let loops = start_loops(&server, Loops { kubelets }, stop.clone())?;
+        let loops = start_loops(&server, Loops { kubelets, workloads: nodes > 0 }, stop.clone())?;
         Ok(Self { server, url, stop, tasks, loops: Some(loops) })
     }
 

@@ -4,25 +4,20 @@
 //! second time with an old view, writes the same again, and the server then changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
 use std::sync::Arc;
 
-use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
-use k8s_openapi::NamespaceResourceScope;
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::runtime::reflector::{self, Store};
-use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::reflector::Store;
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use super::{Pace, code};
+use super::{Pace, code, is_listed, watch};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -72,34 +67,6 @@ async fn follow(client: Client) {
     }
 }
 
-/// What is known of a kind, and the namespaces in which something changed; none when all may have.
-fn watch<K>(client: &Client, config: watcher::Config) -> (Store<K>, BoxStream<'static, Option<String>>)
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
-    let (store, writer) = reflector::store();
-    let events = watcher(Api::<K>::all(client.clone()), config).default_backoff();
-    let events = events.modify(|object| object.managed_fields_mut().clear()).reflect(writer);
-    let touched = events.filter_map(|event| async {
-        match event {
-            Ok(Event::Apply(object) | Event::Delete(object)) => Some(object.namespace()),
-            Ok(Event::InitDone) => Some(None),
-            Ok(Event::Init | Event::InitApply(_)) => None,
-            Err(error) => {
-                tracing::debug!(%error, "a watch was interrupted");
-                None
-            }
-        }
-    });
-    (store, touched.boxed())
-}
-
 struct World {
     client: Client,
     services: Store<Service>,
@@ -110,9 +77,7 @@ struct World {
 impl World {
     /// Whether everything has been listed once.
     fn is_ready(&self) -> bool {
-        self.services.wait_until_ready().now_or_never().is_some()
-            && self.pods.wait_until_ready().now_or_never().is_some()
-            && self.slices.wait_until_ready().now_or_never().is_some()
+        is_listed(&self.services) && is_listed(&self.pods) && is_listed(&self.slices)
     }
 
     fn namespaces(&self) -> BTreeSet<String> {

@@ -6,19 +6,28 @@
 //! | [`Garbage`] | deletes what has lost its owners; foreground and orphan deletion |
 //! | [`Endpoints`] | EndpointSlices of Services with selectors |
 //! | [`Kubelets`] | confirms that pods are gone, as kubelets would; on request lets pods run |
+//! | [`Workloads`] | on request, pods of Deployments and DaemonSets |
 //!
-//! Each is one future that ends when told to, watches, and writes nothing at rest. There are no workload controllers
-//! and no service accounts: a Deployment makes no pods, and a new namespace is empty.
+//! Each is one future that ends when told to, watches, and writes nothing at rest. There are no service accounts: a new
+//! namespace is empty.
 
 mod discover;
 mod endpoints;
 mod garbage;
 mod kubelets;
 mod namespaces;
+mod workloads;
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use kube::{Client, ResourceExt};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +35,7 @@ pub use endpoints::Endpoints;
 pub use garbage::Garbage;
 pub use kubelets::{Kubelets, Range};
 pub use namespaces::Namespaces;
+pub use workloads::Workloads;
 
 /// Namespace (empty for cluster-wide) and name.
 type Key = (String, String);
@@ -33,6 +43,8 @@ type Key = (String, String);
 /// All loops together.
 pub struct Loops {
     pub kubelets: Kubelets,
+    /// Whether Deployments and DaemonSets make pods.
+    pub workloads: bool,
 }
 
 impl Loops {
@@ -42,9 +54,41 @@ impl Loops {
             Namespaces.run(client.clone(), stop.clone()),
             Garbage.run(client.clone(), stop.clone()),
             Endpoints.run(client.clone(), stop.clone()),
-            self.kubelets.run(client, stop),
+            self.kubelets.run(client.clone(), stop.clone()),
+            async {
+                if self.workloads {
+                    Workloads.run(client, stop).await;
+                }
+            },
         );
     }
+}
+
+/// What is known of a kind, and the namespaces in which something changed; none when all may have.
+fn watch<K>(client: &Client, config: watcher::Config) -> (Store<K>, BoxStream<'static, Option<String>>)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (store, writer) = reflector::store();
+    let events = watcher(Api::<K>::all(client.clone()), config).default_backoff();
+    let events = events.modify(|object| object.managed_fields_mut().clear()).reflect(writer);
+    let touched = events.filter_map(|event| async {
+        match event {
+            Ok(Event::Apply(object) | Event::Delete(object)) => Some(object.namespace()),
+            Ok(Event::InitDone) => Some(None),
+            Ok(Event::Init | Event::InitApply(_)) => None,
+            Err(error) => {
+                tracing::debug!(%error, "a watch was interrupted");
+                None
+            }
+        }
+    });
+    (store, touched.boxed())
+}
+
+/// Whether everything of a kind has been listed once.
+fn is_listed<K: Resource<DynamicType = ()> + Clone + 'static>(store: &Store<K>) -> bool {
+    store.wait_until_ready().now_or_never().is_some()
 }
 
 fn key(object: &impl ResourceExt) -> Key {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Service};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use portolan_apiserver::running::{self, Running};
@@ -66,6 +67,86 @@ async fn a_paused_clock_is_the_time_of_every_object() -> anyhow::Result<()> {
         times.push(created.unwrap().0.to_string());
     }
     assert_eq!(times, ["2030-01-02T03:04:05Z", "2030-01-02T03:04:05Z", "2030-01-02T03:05:35Z"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = running::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: None,
+        kubeconfig: folder.path().join("kubeconfig"),
+        nodes: 2,
+    };
+    let running = Running::start(options).await?;
+    let client = running.client();
+    let template = |label: &str| {
+        let container = json!({ "name": "c", "image": "nothing" });
+        json!({ "metadata": { "labels": { "app": label } }, "spec": { "containers": [container] } })
+    };
+    let spec = |label: &str| {
+        json!({
+            "metadata": { "name": label },
+            "spec": { "selector": { "matchLabels": { "app": label } }, "template": template(label) },
+        })
+    };
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), "default");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    deployments.create(&PostParams::default(), &serde_json::from_value(spec("web"))?).await?;
+    sets.create(&PostParams::default(), &serde_json::from_value(spec("gate"))?).await?;
+    let merge = |patch| Patch::Merge(patch);
+    deployments.patch("web", &PatchParams::default(), &merge(json!({ "spec": { "replicas": 3 } }))).await?;
+
+    let names = |pods: Vec<Pod>| pods.iter().map(|pod| pod.labels()["app"].clone()).collect::<Vec<_>>();
+    let ready = async |count: i32| {
+        loop {
+            let deployment = deployments.get("web").await?;
+            let status = deployment.status.unwrap_or_default();
+            if status.ready_replicas.unwrap_or_default() == count
+                && status.observed_generation == deployment.metadata.generation
+            {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let patience = Duration::from_mins(1);
+    tokio::time::timeout(patience, ready(3)).await??;
+    let gate = async {
+        while sets.get("gate").await?.status.is_none_or(|status| status.number_ready != 2) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(patience, gate).await??;
+    assert_eq!(names(pods.list(&ListParams::default()).await?.items), ["gate", "gate", "web", "web", "web"]);
+
+    let other = json!({ "spec": { "replicas": 1, "template": { "metadata": { "annotations": { "a": "b" } } } } });
+    deployments.patch("web", &PatchParams::default(), &merge(other)).await?;
+    tokio::time::timeout(patience, ready(1)).await??;
+    let replaced = async {
+        loop {
+            let left = pods.list(&ListParams::default().labels("app=web")).await?.items;
+            if left.len() == 1 && left[0].annotations().contains_key("a") {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(patience, replaced).await??;
+
+    deployments.delete("web", &DeleteParams::default()).await?;
+    sets.delete("gate", &DeleteParams::default()).await?;
+    let gone = async {
+        while !pods.list(&ListParams::default()).await?.items.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(patience, gone).await??;
+    running.stop().await;
     Ok(())
 }
 

@@ -33,6 +33,7 @@ impl Server {
         let loops = Loops {
             // The real server has no kubelets beside it.
             kubelets: Kubelets { nodes: Some(BTreeSet::new()), simulate: None },
+            workloads: false,
         };
         let inside = server.clone();
         std::thread::spawn(move || {

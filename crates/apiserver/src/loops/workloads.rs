@@ -1,0 +1,276 @@
+//! Deployments and DaemonSets on simulated nodes: their pods, and the counts in their status.
+//!
+//! A pod's name follows from its workload, its template and its number or node, so that making it twice fails the
+//! second time. There are no ReplicaSets and no rollouts: pods of another template go, and those of the new one come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::reflector::Store;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{Pace, code, is_listed, watch};
+
+const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// The loop.
+pub struct Workloads;
+
+impl Workloads {
+    /// Runs until told to stop.
+    pub async fn run(self, client: Client, stop: CancellationToken) {
+        stop.run_until_cancelled(Box::pin(follow(client))).await;
+    }
+}
+
+async fn follow(client: Client) {
+    let all = watcher::Config::default;
+    let (deployments, deployment_events) = watch::<Deployment>(&client, all());
+    let (daemon_sets, daemon_set_events) = watch::<DaemonSet>(&client, all());
+    let (nodes, node_events) = watch::<Node>(&client, all());
+    let (pods, pod_events) = watch::<Pod>(&client, all());
+    let mut touched = futures::stream::select_all([deployment_events, daemon_set_events, node_events, pod_events]);
+    let world = World { client, deployments, daemon_sets, nodes, pods };
+    let mut pace = Pace::default();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = touched.next() => pace.touch(),
+            () = pace.due(), if world.is_ready() => {
+                let mended = world.mend().await;
+                if let Err(error) = &mended {
+                    tracing::debug!(%error, "tending workloads failed and is tried again");
+                }
+                pace.worked(mended.is_ok());
+            }
+        }
+    }
+}
+
+struct World {
+    client: Client,
+    deployments: Store<Deployment>,
+    daemon_sets: Store<DaemonSet>,
+    nodes: Store<Node>,
+    pods: Store<Pod>,
+}
+
+impl World {
+    /// Whether everything has been listed once.
+    fn is_ready(&self) -> bool {
+        is_listed(&self.deployments) && is_listed(&self.daemon_sets) && is_listed(&self.nodes) && is_listed(&self.pods)
+    }
+
+    async fn mend(&self) -> kube::Result<()> {
+        let nodes = self.nodes.state();
+        let ready: BTreeSet<String> =
+            nodes.iter().filter(|node| is_ready_node(node)).map(|node| node.name_any()).collect();
+        let nodes: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
+        let mut owned: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
+        for pod in self.pods.state() {
+            if let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
+                owned.entry(owner.uid.clone()).or_default().push(pod);
+            }
+        }
+        for deployment in self.deployments.state() {
+            let workload = of_deployment(&deployment, &ready);
+            let pods = deployment.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
+            self.bring(&*deployment, workload, &pods, deployment_status).await?;
+        }
+        for set in self.daemon_sets.state() {
+            let workload = of_daemon_set(&set, &nodes);
+            let pods = set.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
+            self.bring(&*set, workload, &pods, daemon_set_status).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the pods that are missing, deletes those that are not wanted, and tells how many there are.
+    async fn bring<K>(&self, owner: &K, workload: Workload, pods: &[Arc<Pod>], status: StatusOf) -> kube::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        if owner.meta().deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let namespace = owner.namespace().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let counts = Counts::of(&workload, pods);
+        for pod in pods {
+            let wanted = workload.places.contains_key(&pod.name_any());
+            if !wanted && pod.metadata.deletion_timestamp.is_none() {
+                allow(&[404], api.delete(&pod.name_any(), &DeleteParams::default()).await)?;
+            }
+        }
+        let there: BTreeSet<String> = pods.iter().map(|pod| pod.name_any()).collect();
+        let reference = owner.controller_owner_ref(&()).unwrap_or_default();
+        for (name, node) in workload.places.iter().filter(|(name, _)| !there.contains(*name)) {
+            let pod = workload.pod(name, node, reference.clone());
+            // 409: it is there and we have not seen it; 403, 404: the namespace is on its way out.
+            allow(&[403, 404, 409], api.create(&PostParams::default(), &pod).await)?;
+        }
+        let wanted = status(&counts, owner.meta().generation.unwrap_or_default());
+        let seen = serde_json::to_value(owner).unwrap_or_default();
+        if !is_within(&seen["status"], &wanted) {
+            let wanted = stamped(wanted, &seen["status"]);
+            let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
+            let patch = Patch::Merge(json!({ "status": wanted }));
+            allow(&[404, 409], api.patch_status(&owner.name_any(), &PatchParams::default(), &patch).await)?;
+        }
+        Ok(())
+    }
+}
+
+/// Failures that the next look at the world takes care of.
+fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
+    match answer {
+        Err(error) if !codes.contains(&code(&error)) => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// What is wanted of a workload.
+struct Workload {
+    template: PodTemplateSpec,
+    hash: String,
+    /// Pods and their nodes.
+    places: BTreeMap<String, String>,
+}
+
+fn of_deployment(deployment: &Deployment, nodes: &BTreeSet<String>) -> Workload {
+    let spec = deployment.spec.as_ref();
+    let template = spec.map(|spec| spec.template.clone()).unwrap_or_default();
+    let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
+    let hash = hash(&template);
+    let name = deployment.name_any();
+    let nodes = nodes.iter().cycle();
+    let places = (0..replicas).map(|number| format!("{name}-{hash}-{number}")).zip(nodes.cloned()).collect();
+    Workload { template, hash, places }
+}
+
+fn of_daemon_set(set: &DaemonSet, nodes: &BTreeSet<String>) -> Workload {
+    let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+    let hash = hash(&template);
+    let name = set.name_any();
+    let places = nodes.iter().map(|node| (format!("{name}-{hash}-{node}"), node.clone())).collect();
+    Workload { template, hash, places }
+}
+
+impl Workload {
+    fn pod(&self, name: &str, node: &str, owner: OwnerReference) -> Pod {
+        let from = self.template.metadata.clone().unwrap_or_default();
+        let mut labels = from.labels.unwrap_or_default();
+        labels.insert(TEMPLATE_HASH.to_owned(), self.hash.clone());
+        let mut spec = self.template.spec.clone().unwrap_or_default();
+        spec.node_name = Some(node.to_owned());
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            annotations: from.annotations,
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        };
+        Pod { metadata, spec: Some(spec), status: None }
+    }
+}
+
+fn hash(template: &PodTemplateSpec) -> String {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_string(template).unwrap_or_default().hash(&mut hasher);
+    format!("{:08x}", hasher.finish() >> 32)
+}
+
+struct Counts {
+    wanted: usize,
+    there: usize,
+    ready: usize,
+}
+
+impl Counts {
+    fn of(workload: &Workload, pods: &[Arc<Pod>]) -> Self {
+        let current = |pod: &&Arc<Pod>| workload.places.contains_key(&pod.name_any());
+        Self {
+            wanted: workload.places.len(),
+            there: pods.iter().filter(current).count(),
+            ready: pods.iter().filter(current).filter(|pod| is_ready_pod(pod)).count(),
+        }
+    }
+}
+
+type StatusOf = fn(&Counts, i64) -> Value;
+
+fn deployment_status(counts: &Counts, generation: i64) -> Value {
+    let available = counts.ready >= counts.wanted;
+    let (status, reason) =
+        if available { ("True", "MinimumReplicasAvailable") } else { ("False", "MinimumReplicasUnavailable") };
+    json!({
+        "observedGeneration": generation, "replicas": counts.there, "updatedReplicas": counts.there,
+        "readyReplicas": counts.ready, "availableReplicas": counts.ready,
+        "unavailableReplicas": counts.wanted.saturating_sub(counts.ready),
+        "conditions": [{ "type": "Available", "status": status, "reason": reason }],
+    })
+}
+
+fn daemon_set_status(counts: &Counts, generation: i64) -> Value {
+    json!({
+        "observedGeneration": generation, "desiredNumberScheduled": counts.wanted,
+        "currentNumberScheduled": counts.there, "updatedNumberScheduled": counts.there, "numberMisscheduled": 0,
+        "numberReady": counts.ready, "numberAvailable": counts.ready,
+        "numberUnavailable": counts.wanted.saturating_sub(counts.ready),
+    })
+}
+
+/// Whether a status says all that is wanted, where a number that is left out is 0.
+fn is_within(seen: &Value, wanted: &Value) -> bool {
+    match (seen, wanted) {
+        (Value::Object(seen), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, wanted)| is_within(seen.get(name).unwrap_or(&Value::Null), wanted))
+        }
+        (Value::Array(seen), Value::Array(wanted)) => {
+            seen.len() == wanted.len() && seen.iter().zip(wanted).all(|(seen, wanted)| is_within(seen, wanted))
+        }
+        (Value::Null, wanted) => *wanted == json!(0),
+        (seen, wanted) => seen == wanted,
+    }
+}
+
+/// The condition changed now, unless it stood so before.
+fn stamped(mut wanted: Value, seen: &Value) -> Value {
+    let before = &seen["conditions"][0];
+    if let Some(condition) = wanted.pointer_mut("/conditions/0") {
+        let now = json!(crate::object::time(Timestamp::now()));
+        let since =
+            if before["status"] == condition["status"] { before["lastTransitionTime"].clone() } else { now.clone() };
+        condition["lastTransitionTime"] = since;
+        condition["lastUpdateTime"] = now;
+    }
+    wanted
+}
+
+fn is_ready_node(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    node.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn is_ready_pod(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
