@@ -191,9 +191,10 @@ impl Worker {
         }
         let peer = SockAddr::from(SocketAddr::new(address, peer_port));
         let (bits, number) = peer.key();
-        let key = super::flow::FlowKey { address: bits, listener: port.id, port: number };
-        if self.flows.get(&key, |slot| self.hot[slot as usize].key).is_none() {
-            self.open_udp(key, &peer, None);
+        let key = super::flow::FlowKey::new(bits, port.id, number);
+        let hash = self.flows.hash(&key);
+        if self.flows.get(hash, &key, |slot| self.hot[slot as usize].key).is_none() {
+            self.open_udp(key, hash, &peer, None);
         }
     }
 

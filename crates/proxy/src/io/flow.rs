@@ -3,11 +3,18 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What tells flows apart: the socket they arrive at, and the peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FlowKey {
-    pub address: u128,
+    /// In halves, so that it takes 24 bytes and not 32.
+    address: [u64; 2],
     pub listener: u32,
     pub port: u16,
+}
+
+impl FlowKey {
+    pub const fn new(address: u128, listener: u32, port: u16) -> Self {
+        Self { address: [(address >> 64) as u64, address as u64], listener, port }
+    }
 }
 
 /// An open-addressing table from flow to slot. One worker owns it; nothing in it is shared.
@@ -34,9 +41,8 @@ impl FlowTable {
         self.used == 0
     }
 
-    /// The slot of `key`; `key_of` reads the key that a slot has.
-    pub fn get(&self, key: &FlowKey, key_of: impl Fn(u32) -> FlowKey) -> Option<u32> {
-        let hash = self.hash(key);
+    /// The slot of `key`, whose hash was asked for; `key_of` reads the key that a slot has.
+    pub fn get(&self, hash: u64, key: &FlowKey, key_of: impl Fn(u32) -> FlowKey) -> Option<u32> {
         let mask = self.cells.len() - 1;
         let tag = tag(hash);
         let mut at = hash as usize & mask;
@@ -53,11 +59,11 @@ impl FlowTable {
     }
 
     /// Adds a flow that is not in the table.
-    pub fn insert(&mut self, key: &FlowKey, slot: u32, key_of: impl Fn(u32) -> FlowKey) {
+    pub fn insert(&mut self, hash: u64, slot: u32, key_of: impl Fn(u32) -> FlowKey) {
         if (self.used + 1) * 4 > self.cells.len() * 3 {
             self.grow(key_of);
         }
-        self.place(self.hash(key), slot);
+        self.place(hash, slot);
         self.used += 1;
     }
 
@@ -110,9 +116,10 @@ impl FlowTable {
         self.cells[at] = tag(hash) | u64::from(slot);
     }
 
-    fn hash(&self, key: &FlowKey) -> u64 {
+    pub fn hash(&self, key: &FlowKey) -> u64 {
         let mut bytes = [0; 22];
-        bytes[..16].copy_from_slice(&key.address.to_ne_bytes());
+        bytes[..8].copy_from_slice(&key.address[0].to_ne_bytes());
+        bytes[8..16].copy_from_slice(&key.address[1].to_ne_bytes());
         bytes[16..20].copy_from_slice(&key.listener.to_ne_bytes());
         bytes[20..].copy_from_slice(&key.port.to_ne_bytes());
         xxh3_64_with_seed(&bytes, self.seed)
@@ -130,7 +137,7 @@ mod tests {
     use super::*;
 
     fn key(i: u32) -> FlowKey {
-        FlowKey { address: u128::from(i / 7) << 9, listener: i % 3, port: (i % 65_521) as u16 }
+        FlowKey::new(u128::from(i / 7) << 9, i % 3, (i % 65_521) as u16)
     }
 
     #[test]
@@ -139,15 +146,16 @@ mod tests {
         let key_of = |slot: u32| keys[slot as usize];
         let mut table = FlowTable::new(42);
         for (slot, key) in keys.iter().enumerate() {
-            assert_eq!(table.get(key, key_of), None);
-            table.insert(key, slot as u32, key_of);
+            let hash = table.hash(key);
+            assert_eq!(table.get(hash, key, key_of), None);
+            table.insert(hash, slot as u32, key_of);
         }
         for slot in (0..keys.len()).step_by(3) {
             assert_eq!(table.remove(&keys[slot], key_of), Some(slot as u32));
             assert_eq!(table.remove(&keys[slot], key_of), None);
         }
         for (slot, key) in keys.iter().enumerate() {
-            assert_eq!(table.get(key, key_of), (slot % 3 != 0).then_some(slot as u32));
+            assert_eq!(table.get(table.hash(key), key, key_of), (slot % 3 != 0).then_some(slot as u32));
         }
         assert_eq!(table.len(), keys.len() - keys.len().div_ceil(3));
     }

@@ -132,7 +132,7 @@ impl Worker {
         }
         if matches!(session.source, Link::UdpPeer) {
             let key = self.hot[session.key.slot as usize].key;
-            self.refused.insert((key.listener, key.address, key.port), self.now.ms + REFUSAL_MS);
+            self.refused.insert(key, self.now.ms + REFUSAL_MS);
         }
         let why = format!("{call} {}:", sys::error_name(error));
         self.disconnect_stage(session, at - 1, &why);

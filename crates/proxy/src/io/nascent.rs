@@ -37,9 +37,13 @@ impl Worker {
     /// A listening socket has something.
     pub(super) fn handle_port(&mut self, id: u32) {
         let Some(open) = self.ports.get(&id) else { return };
-        let (port, fd) = (Arc::clone(&open.port), open.fd);
+        let fd = open.fd;
+        if matches!(open.port.place, Place::Udp(_)) {
+            return self.receive_udp(id, fd);
+        }
+        let port = Arc::clone(&open.port);
         match &port.place {
-            Place::Udp(_) => self.receive_udp(id, fd),
+            Place::Udp(_) => {}
             Place::Tcp(_) => self.accept_tcp(&port, fd),
             Place::Unix(_, UnixType::Datagram) => self.receive_unix(&port, fd),
             Place::Unix(..) => self.accept_unix(&port, fd),

@@ -17,28 +17,35 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What the packet path touches of a session, and nothing else.
+/// What the packet path touches of a session, and nothing else: one cache line on the way to the endpoint, and a
+/// second one on the way back.
 #[derive(Clone, Default)]
+#[repr(C, align(64))]
 pub(super) struct Hot {
     pub key: FlowKey,
-    pub peer: SockAddr,
     /// Datagrams go straight there; negative: they take the long way.
     pub upstream: i32,
     pub generation: u32,
-    /// The batch that last saw this session, and its group there.
-    pub batch: u32,
-    pub group: u32,
     /// When a packet last passed, in either direction.
     pub seen: u64,
     pub packets_in: u64,
     pub bytes_in: u64,
-    pub packets_out: u64,
-    pub bytes_out: u64,
+    /// The batch that last saw this session, and its group there.
+    pub batch: u32,
+    pub group: u16,
     /// The route refuses segmented messages.
     pub singly: bool,
     /// Nothing has come back from the endpoint yet.
     pub unproven: bool,
+    pub packets_out: u64,
+    pub bytes_out: u64,
+    pub peer: SockAddr,
+    /// The endpoint's datagrams come joined where they can. Sessions are many, and most get one answer at a time: only
+    /// one that got several is worth the call.
+    pub joined: bool,
 }
+
+const _: () = assert!(std::mem::offset_of!(Hot, packets_out) == 64 && size_of::<Hot>() == 128, "two cache lines");
 
 /// A session's cold part.
 pub(super) struct Session {

@@ -33,8 +33,8 @@ pub(super) struct Rules {
 struct List {
     id: ObjectId,
     compiled: mesh::RuleList,
-    /// Its first rule takes everyone as they are, so nobody's metadata is looked at.
-    blind: bool,
+    /// Where its first rule takes everyone as they are, nobody's metadata is looked at.
+    always: Option<Arc<Decision>>,
 }
 
 /// What a lookup decides on.
@@ -64,10 +64,12 @@ impl Rules {
         }
     }
 
-    /// Whether sessions of a rulelist go on without a look at their metadata.
-    fn is_blind(&mut self, start: &Name, snapshot: &Snapshot) -> bool {
-        self.compile(start, snapshot);
-        self.lists.get(start).is_some_and(|list| list.blind)
+    /// What a rulelist decides without a look at anybody's metadata.
+    fn always(&mut self, start: &Name, snapshot: &Snapshot) -> Option<Arc<Decision>> {
+        if !self.lists.contains_key(start) {
+            self.compile(start, snapshot);
+        }
+        self.lists.get(start)?.always.clone()
     }
 
     /// What a lookup decided; sessions that are taken alike share it.
@@ -119,10 +121,15 @@ impl Rules {
         let find = |rule: &str| snapshot.rules.get(rule).and_then(|rule| rules.get(&rule.id)).cloned();
         let compiled = mesh::RuleList::new(Arc::clone(name), list.rules.iter().cloned(), find);
         let first = list.rules.first().and_then(|rule| snapshot.rules.get(rule));
-        let blind = first.is_some_and(|rule| {
+        let first = first.filter(|rule| {
             rule.matching == Matching::Always && rule.action.apply.is_none() && rule.action.rewrite.is_empty()
         });
-        self.lists.insert(Arc::clone(name), List { id: list.id, compiled, blind });
+        let always = first.and_then(|rule| {
+            let route = Arc::clone(snapshot.routes.get(rule.action.route.as_ref()?)?);
+            let lookup = Arc::new(Lookup { rulelist: Arc::clone(name), rule: Arc::clone(&rule.name) });
+            Some(Arc::new(Decision { rulelists: vec![list.id], rule: rule.id, route, lookup }))
+        });
+        self.lists.insert(Arc::clone(name), List { id: list.id, compiled, always });
         true
     }
 }
@@ -141,7 +148,7 @@ pub(super) struct Arrival {
 
 impl Worker {
     /// Makes the session of a UDP client that is not known; nothing if it is not to be served.
-    pub(super) fn open_udp(&mut self, key: FlowKey, from: &SockAddr, dscp: Option<u8>) -> Option<u32> {
+    pub(super) fn open_udp(&mut self, key: FlowKey, hash: u64, from: &SockAddr, dscp: Option<u8>) -> Option<u32> {
         let port = Arc::clone(&self.ports.get(&key.listener)?.port);
         let inlet = port.listener.load_full()?;
         let peer = from.to_std();
@@ -151,7 +158,7 @@ impl Worker {
             return None;
         }
         if !self.refused.is_empty() {
-            let until = self.refused.get(&(key.listener, key.address, key.port));
+            let until = self.refused.get(&key);
             if until.is_some_and(|until| *until > self.now.ms) {
                 self.count_drop(Drop::NoRoute, 1);
                 return None;
@@ -164,11 +171,11 @@ impl Worker {
         let (local, source) = (port.local, Link::UdpPeer);
         let arrival = Arrival { inlet, port: Some(port), local, peer: Some(peer), source, metadata: None, dscp };
         let session = self.admit(arrival)?;
-        let slot = session.key.slot;
-        self.add_flow(&key, slot, from);
+        let Key { slot, generation } = session.key;
+        self.add_flow(&key, hash, slot, from);
         self.begin(session);
         // A session that ended at once has taken its flow along.
-        self.flows.get(&key, |slot| self.hot[slot as usize].key)
+        (self.hot[slot as usize].generation == generation).then_some(slot)
     }
 
     /// Gives a client a slot and a name, unless a cap stands against it.
@@ -251,29 +258,38 @@ impl Worker {
 
     /// Looks up the rule and route of a session and starts its stages.
     pub(super) fn route(&mut self, session: &mut Session) {
-        let snapshot = Arc::clone(&self.snapshot);
-        let blind = self.rules.is_blind(&session.inlet.listener.rules, &snapshot);
-        let mut metadata = if blind { Value::Null } else { session.metadata() };
-        let found = match self.rules.look_up(&session.inlet.listener.rules, &metadata, &snapshot) {
-            Ok(found) => found,
-            Err(error) => return self.refuse(session, &error),
-        };
-        let Some(route) = found.rule.route().and_then(|route| snapshot.routes.get(route)) else {
-            let name = found.rule.route().cloned().unwrap_or_default();
-            return self.refuse(session, &LookupError::Route(name));
-        };
-        self.rewrite(session, &found.rule, &mut metadata);
+        let always = self.rules.always(&session.inlet.listener.rules, &self.snapshot);
+        let Some(decision) = always.or_else(|| self.decide(session)) else { return };
+        let Decision { route, lookup, .. } = &*decision;
         let way = route.ingress.iter().chain([&route.destination]).chain(&route.egress);
         session.stages = way.map(|cluster| Stage::new(Arc::clone(cluster))).collect();
         if session.stages.len() > 200 {
             let failure = Failure::not_found("The route has more than 200 stages").final_one();
             return session.life.handle_refusal(&failure, self.now);
         }
-        *self.stats.by_name.lock().rules.entry(Arc::clone(&found.rule.name)).or_default() += 1;
-        let decision = self.rules.decision(&found, route);
-        let lookup = Arc::clone(&decision.lookup);
+        *self.stats.by_name.lock().rules.entry(Arc::clone(&lookup.rule)).or_default() += 1;
+        session.life.handle_route(Arc::clone(lookup), session.stages.len(), route.retry, self.now);
         session.decision = Some(decision);
-        session.life.handle_route(lookup, session.stages.len(), route.retry, self.now);
+    }
+
+    /// Lets the rules look at a session; nothing if they refuse it.
+    fn decide(&mut self, session: &mut Session) -> Option<Arc<Decision>> {
+        let snapshot = Arc::clone(&self.snapshot);
+        let mut metadata = session.metadata();
+        let found = match self.rules.look_up(&session.inlet.listener.rules, &metadata, &snapshot) {
+            Ok(found) => found,
+            Err(error) => {
+                self.refuse(session, &error);
+                return None;
+            }
+        };
+        let Some(route) = found.rule.route().and_then(|route| snapshot.routes.get(route)) else {
+            let name = found.rule.route().cloned().unwrap_or_default();
+            self.refuse(session, &LookupError::Route(name));
+            return None;
+        };
+        self.rewrite(session, &found.rule, &mut metadata);
+        Some(self.rules.decision(&found, route))
     }
 
     fn rewrite(&self, session: &mut Session, rule: &mesh::Rule, metadata: &mut Value) {

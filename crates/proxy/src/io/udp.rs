@@ -6,7 +6,7 @@ use super::link::Link;
 use super::session::Greeting;
 use super::slab::Key;
 use super::stats::Drop;
-use super::sys::{BATCH, Received, SockAddr, would_block};
+use super::sys::{BATCH, Received, Sent, SockAddr, coalesce, send_one, would_block};
 use super::worker::Worker;
 use crate::proto::Message;
 use std::os::fd::{AsRawFd, RawFd};
@@ -47,9 +47,10 @@ impl Worker {
     fn assign(&mut self, port: u32, i: usize) {
         let from = *self.received.from(i);
         let (address, peer_port) = from.key();
-        let key = FlowKey { address, listener: port, port: peer_port };
-        let found = self.flows.get(&key, |slot| self.hot[slot as usize].key);
-        let Some(slot) = found.or_else(|| self.open_udp(key, &from, self.dscp_of(port, i))) else { return };
+        let key = FlowKey::new(address, port, peer_port);
+        let hash = self.flows.hash(&key);
+        let found = self.flows.get(hash, &key, |slot| self.hot[slot as usize].key);
+        let Some(slot) = found.or_else(|| self.open_udp(key, hash, &from, self.dscp_of(port, i))) else { return };
         self.next_in_group[i] = END;
         let hot = &mut self.hot[slot as usize];
         if hot.batch == self.batch {
@@ -58,7 +59,7 @@ impl Worker {
             group.last = i as u32;
         } else {
             hot.batch = self.batch;
-            hot.group = self.groups.len() as u32;
+            hot.group = self.groups.len() as u16;
             self.groups.push(Group { slot, first: i as u32, last: i as u32 });
         }
     }
@@ -74,15 +75,7 @@ impl Worker {
             return self.pass_slowly(group);
         }
         let (upstream, join) = (hot.upstream, !hot.singly);
-        let (mut bytes, mut at) = (0, group.first);
-        while at != END {
-            let data = self.received.data(at as usize);
-            bytes += data.len() as u64;
-            // SAFETY: the buffers of `received` are not touched before the flush below.
-            unsafe { self.forth.push(data, self.segments[at as usize] as usize, None, join, 0) };
-            at = self.next_in_group[at as usize];
-        }
-        let sent = self.forth.flush(upstream);
+        let (sent, bytes) = self.send_group(group, upstream, join);
         let hot = &mut self.hot[group.slot as usize];
         let packets = sent.datagrams + sent.dropped;
         hot.seen = self.now.ms;
@@ -99,6 +92,23 @@ impl Worker {
             let key = Key { slot: group.slot, generation: self.hot[group.slot as usize].generation };
             self.lose_stage(key, 1, &std::io::Error::from_raw_os_error(code), "sendmsg");
         }
+    }
+
+    /// Sends the datagrams of a group straight to the endpoint, and counts their bytes.
+    fn send_group(&mut self, group: Group, upstream: RawFd, join: bool) -> (Sent, u64) {
+        let first = self.received.data(group.first as usize);
+        if group.first == group.last && first.len() <= self.segments[group.first as usize] as usize {
+            return (send_one(upstream, first, None), first.len() as u64);
+        }
+        let (mut bytes, mut at) = (0, group.first);
+        while at != END {
+            let data = self.received.data(at as usize);
+            bytes += data.len() as u64;
+            // SAFETY: the buffers of `received` are not touched before the flush below.
+            unsafe { self.forth.push(data, self.segments[at as usize] as usize, None, join, 0) };
+            at = self.next_in_group[at as usize];
+        }
+        (self.forth.flush(upstream), bytes)
     }
 
     /// Message by message through the session's stages.
@@ -157,6 +167,9 @@ impl Worker {
         hot.packets_out += packets;
         hot.bytes_out += bytes;
         let first = std::mem::replace(&mut hot.unproven, false);
+        if count > 1 && !std::mem::replace(&mut hot.joined, true) {
+            coalesce(upstream);
+        }
         self.stats.packets_out.add(packets);
         self.stats.bytes_out.add(bytes);
         if first {
@@ -222,6 +235,11 @@ impl Worker {
         };
         let hot = &mut self.hot[session.key.slot as usize];
         hot.upstream = upstream;
+        hot.joined = upstream < 0;
+        if hot.joined {
+            let sockets = session.stages.iter().filter(|stage| stage.is_udp()).filter_map(|stage| stage.link.socket());
+            sockets.for_each(coalesce);
+        }
         hot.unproven = session.stages.first().is_some_and(|stage| stage.unproven);
     }
 
@@ -233,10 +251,10 @@ impl Worker {
         }
     }
 
-    pub(super) fn add_flow(&mut self, key: &FlowKey, slot: u32, peer: &SockAddr) {
+    pub(super) fn add_flow(&mut self, key: &FlowKey, hash: u64, slot: u32, peer: &SockAddr) {
         self.hot[slot as usize].key = *key;
         self.hot[slot as usize].peer = *peer;
-        self.flows.insert(key, slot, |slot| self.hot[slot as usize].key);
+        self.flows.insert(hash, slot, |slot| self.hot[slot as usize].key);
     }
 
     pub(super) fn remove_flow(&mut self, slot: u32) {

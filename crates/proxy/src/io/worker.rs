@@ -2,7 +2,7 @@
 
 use super::cluster::Layout;
 use super::commands::Command;
-use super::flow::FlowTable;
+use super::flow::{FlowKey, FlowTable};
 use super::loops::Family;
 use super::nascent::Nascent;
 use super::outbox::Outbox;
@@ -56,7 +56,7 @@ pub(super) struct Worker {
     pub(super) idle: Wheel<Timed>,
     pub(super) timers: BTreeSet<(u64, Key)>,
     /// Clients whose endpoint refused, and until when they are not served.
-    pub(super) refused: BTreeMap<(u32, u128, u16), u64>,
+    pub(super) refused: BTreeMap<FlowKey, u64>,
     pub(super) received: RecvBatch,
     pub(super) answered: RecvBatch,
     pub(super) forth: Gather,

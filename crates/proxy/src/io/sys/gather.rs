@@ -1,7 +1,8 @@
 //! Sending many datagrams with few calls.
 //!
 //! Datagrams of one flow that are of equal size (the last may be shorter) leave as one `UDP_SEGMENT` message,
-//! gathered where they lie; whatever does not fit together leaves in one `sendmmsg`.
+//! gathered where they lie; whatever does not fit together leaves in one `sendmmsg`. A datagram alone leaves by the
+//! plainest call: the kernel then has no header to read and no control messages to look for.
 
 use super::{SockAddr, check, check_len};
 use std::io;
@@ -78,6 +79,24 @@ impl Default for Gather {
     }
 }
 
+/// Sends one datagram to the socket's peer, or to `to`.
+pub fn send_one(fd: RawFd, data: &[u8], to: Option<&SockAddr>) -> Sent {
+    let mut sent = Sent::default();
+    let (name, len) = to.map_or((std::ptr::null(), 0), |to| (to.as_ptr(), to.size()));
+    loop {
+        // SAFETY: live memory and a live address, or none, of the lengths given.
+        let result = unsafe { libc::sendto(fd, data.as_ptr().cast(), data.len(), libc::MSG_DONTWAIT, name, len) };
+        let Err(error) = check_len(result) else {
+            sent.datagrams = 1;
+            return sent;
+        };
+        if error.kind() != io::ErrorKind::Interrupted {
+            sent.lose(1, &error, to.is_none());
+            return sent;
+        }
+    }
+}
+
 impl Gather {
     pub const fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -118,6 +137,21 @@ impl Gather {
 
     /// Sends everything; errors of one message never hold back the rest.
     pub fn flush(&mut self, fd: RawFd) -> Sent {
+        let sent = match self.runs[..] {
+            [Run { datagrams: 1, first, ref to, .. }] => {
+                let iovec = self.iovecs[first as usize];
+                // SAFETY: the bytes that `push` was promised stay alive.
+                let data = unsafe { std::slice::from_raw_parts(iovec.iov_base.cast(), iovec.iov_len) };
+                send_one(fd, data, to.as_ref())
+            }
+            _ => self.flush_all(fd),
+        };
+        self.iovecs.clear();
+        self.runs.clear();
+        sent
+    }
+
+    fn flush_all(&mut self, fd: RawFd) -> Sent {
         let mut sent = Sent::default();
         self.prepare();
         let mut next = 0;
@@ -142,8 +176,6 @@ impl Gather {
                 Err(error) => next = self.after_error(fd, next, &error, &mut sent),
             }
         }
-        self.iovecs.clear();
-        self.runs.clear();
         sent
     }
 
@@ -205,13 +237,7 @@ impl Gather {
                 sent.dropped += self.runs[at..].iter().map(|run| u64::from(run.datagrams)).sum::<u64>();
                 return self.runs.len();
             }
-            code @ (libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EPIPE | libc::ENOTCONN)
-                if run.to.is_none() =>
-            {
-                sent.broken = Some(code);
-                sent.dropped += u64::from(run.datagrams);
-            }
-            _ => sent.dropped += u64::from(run.datagrams),
+            _ => sent.lose(u64::from(run.datagrams), error, run.to.is_none()),
         }
         at + 1
     }
@@ -257,6 +283,15 @@ impl Run {
 }
 
 impl Sent {
+    /// Counts datagrams that did not leave; an error of a connected socket may mean that nobody is there.
+    fn lose(&mut self, datagrams: u64, error: &io::Error, connected: bool) {
+        const GONE: [i32; 5] = [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::EPIPE, libc::ENOTCONN];
+        self.dropped += datagrams;
+        if connected && let Some(code) = error.raw_os_error().filter(|code| GONE.contains(code)) {
+            self.broken = Some(code);
+        }
+    }
+
     const fn count(&mut self, run: &Run) {
         self.datagrams += run.datagrams as u64;
         if run.datagrams > 1 {

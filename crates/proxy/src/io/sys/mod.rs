@@ -16,7 +16,7 @@ pub use addr::{SockAddr, plain};
 pub use batch::{BATCH, Received, RecvBatch};
 pub use epoll::{Epoll, READ, Ready, WRITE, WakeUp};
 pub use file::append_inside;
-pub use gather::{Gather, Sent};
+pub use gather::{Gather, Sent, send_one};
 pub use pipe::Pipe;
 pub use privileges::{Identity, become_user, is_root};
 pub use socket::*;

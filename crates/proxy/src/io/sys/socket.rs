@@ -72,7 +72,8 @@ pub fn coalesce(fd: RawFd) {
     set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1).ok();
 }
 
-/// A UDP socket connected to `to`, from `from` if given, marked with `dscp` if given.
+/// A UDP socket connected to `to`, from `from` if given, marked with `dscp` if given. Whether it is worth to have
+/// datagrams joined shows only later: see [`coalesce`].
 pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<OwnedFd> {
     let socket = new_socket(domain(&to), libc::SOCK_DGRAM)?;
     if let Some(dscp) = dscp {
@@ -82,7 +83,6 @@ pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>)
         bind(socket.as_raw_fd(), from)?;
     }
     connect(socket.as_raw_fd(), to)?;
-    coalesce(socket.as_raw_fd());
     Ok(socket)
 }
 
