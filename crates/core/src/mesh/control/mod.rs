@@ -6,11 +6,23 @@
 //!    listener, rulelist, rules, routes             cluster              on every proxy of the selector's pods
 //! ```
 
+mod allowed;
+mod names;
 pub mod normal;
 mod reason;
+mod resolve;
 mod selector;
+mod shim;
 mod show;
 pub mod types;
+pub mod wire;
+mod world;
 
+pub use names::{Domain, Reference, is_legacy, spec_hash};
 pub use reason::{Class, Note, Reason};
+pub use resolve::{GeneratedObject, Owner, Plan, Resolver, Touched, Verdict, plan};
 pub use selector::{Field, FieldOperator, FieldTest, Selector};
+pub use world::{
+    Change, Container, CrossNamespace, Flavour, Mark, Object, Pod, ProxyFacts, Service, ServicePort, Settings, Slice,
+    SliceEndpoint, Transport, World,
+};

@@ -1,3 +1,10 @@
 //! The mesh's control plane: dialects, the numbered requirements, the document's examples, and laws.
 
+mod build;
 mod dialects;
+mod examples;
+mod growth;
+mod laws;
+mod requirements;
+mod safety;
+mod worlds;

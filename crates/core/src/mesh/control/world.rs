@@ -1,0 +1,293 @@
+//! What the resolver reads: users' objects as they are written, and the cluster they live in, free of Kubernetes types.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::names::Domain;
+use super::types::{Kind, ObjectName};
+use crate::select::Labels;
+
+/// Everything a decision may use.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct World {
+    /// What the operator was started with.
+    pub settings: Settings,
+    /// Objects of `l7mp.io/v1`, generated ones among them.
+    pub objects: BTreeMap<(Kind, ObjectName), Object>,
+    /// Services.
+    pub services: BTreeMap<ObjectName, Service>,
+    /// EndpointSlices.
+    pub slices: BTreeMap<ObjectName, Slice>,
+    /// Pods, pruned to what matters.
+    pub pods: BTreeMap<ObjectName, Pod>,
+    /// Annotations of namespaces.
+    pub namespaces: BTreeMap<Arc<str>, Labels>,
+    /// What is known of proxies that have answered.
+    pub proxies: BTreeMap<ObjectName, ProxyFacts>,
+}
+
+/// What the operator was started with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The suffix of full names.
+    pub domain: Domain,
+    /// Whether names may cross namespaces.
+    pub cross_namespace: CrossNamespace,
+    /// Addresses that no endpoint may have, besides those that none may ever have.
+    pub denied: Vec<IpNet>,
+    /// Addresses of the API server.
+    pub api_servers: BTreeSet<IpAddr>,
+    /// Addresses of nodes, which proxies on the host's network may not reach.
+    pub nodes: Vec<IpNet>,
+    /// Generated objects can be written; else they live in memory.
+    pub writes_generated: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            domain: Domain::default(),
+            cross_namespace: CrossNamespace::Grant,
+            denied: Vec::new(),
+            api_servers: BTreeSet::new(),
+            nodes: Vec::new(),
+            writes_generated: true,
+        }
+    }
+}
+
+/// Whether names may cross namespaces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CrossNamespace {
+    /// With the other side's consent.
+    #[default]
+    Grant,
+    /// Never.
+    Deny,
+    /// Always, as the shipped operator has it.
+    Open,
+}
+
+/// An object of `l7mp.io/v1`, as its user wrote it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Object {
+    /// Tells it from one that had its name before.
+    pub uid: Arc<str>,
+    /// When it was created, in seconds: the older one keeps a port.
+    pub created: i64,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its annotations.
+    pub annotations: Labels,
+    /// The spec, in any dialect.
+    pub spec: Arc<Value>,
+}
+
+/// A Service.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Service {
+    /// Tells it from one that had its name before.
+    pub uid: Arc<str>,
+    /// Its annotations.
+    pub annotations: Labels,
+    /// Its pods; empty: whoever its EndpointSlices name.
+    pub selector: Labels,
+    /// Its ports.
+    pub ports: Vec<ServicePort>,
+    /// It stands for this name elsewhere.
+    pub external_name: Option<Arc<str>>,
+    /// Pods are endpoints before they are ready.
+    pub publish_not_ready: bool,
+}
+
+/// A port of a Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Its name; empty without one.
+    pub name: Arc<str>,
+    /// TCP, UDP or SCTP; empty is TCP.
+    pub protocol: Arc<str>,
+    /// What runs on it.
+    pub app_protocol: Option<Arc<str>>,
+    /// The Service's port.
+    pub port: u16,
+    /// The pods' port, where it is given as a number.
+    pub target_port: Option<u16>,
+}
+
+/// An EndpointSlice.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Slice {
+    /// The Service it belongs to, of the same namespace.
+    pub service: Arc<str>,
+    /// Name and number of each port.
+    pub ports: Vec<(Arc<str>, u16)>,
+    /// Its endpoints.
+    pub endpoints: Vec<SliceEndpoint>,
+}
+
+/// An endpoint of an EndpointSlice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SliceEndpoint {
+    /// Its first address.
+    pub address: IpAddr,
+    /// It takes connections.
+    pub ready: bool,
+    /// It answers, ready or on its way out.
+    pub serving: bool,
+    /// It is on its way out.
+    pub terminating: bool,
+    /// Whose it is.
+    pub pod: Option<ObjectName>,
+}
+
+/// A pod, pruned to what matters.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of the pod")]
+pub struct Pod {
+    /// Its labels.
+    pub labels: Labels,
+    /// Annotations of `l7mp.io`.
+    pub annotations: Labels,
+    /// Its node; empty before it has one.
+    pub node: Arc<str>,
+    /// Its service account.
+    pub service_account: Arc<str>,
+    /// Its addresses, the primary one first.
+    pub addresses: Vec<IpAddr>,
+    /// Its node's addresses.
+    pub host_addresses: Vec<IpAddr>,
+    /// It shares its node's network.
+    pub host_network: bool,
+    /// It is ready.
+    pub ready: bool,
+    /// It is on its way out.
+    pub terminating: bool,
+    /// It has succeeded or failed.
+    pub ended: bool,
+    /// Containers, restartable init containers among them.
+    pub containers: Vec<Container>,
+}
+
+/// A container, pruned to what matters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Name, transport and number of the ports it declares.
+    pub ports: Vec<(Arc<str>, Transport, u16)>,
+}
+
+/// What a port belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// TCP, and what runs over it.
+    Tcp,
+    /// UDP, and what runs over it.
+    Udp,
+}
+
+/// What a proxy has told of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProxyFacts {
+    /// Whose program it is.
+    pub flavour: Flavour,
+    /// Ports of listeners that are not ours: transport, address if not all, port.
+    pub taken: Vec<(Transport, Option<IpAddr>, u16)>,
+}
+
+/// Whose program a proxy is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flavour {
+    /// Ours.
+    #[default]
+    Portolan,
+    /// A real l7mp.
+    L7mp,
+}
+
+/// Something that is now different.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// An object of `l7mp.io/v1` came, changed or went.
+    Object(Kind, ObjectName, Option<Object>),
+    /// A Service came, changed or went.
+    Service(ObjectName, Option<Service>),
+    /// An EndpointSlice came, changed or went.
+    Slice(ObjectName, Option<Slice>),
+    /// A pod came, changed or went.
+    Pod(ObjectName, Option<Pod>),
+    /// The annotations of a namespace.
+    Namespace(Arc<str>, Option<Labels>),
+    /// A proxy has told of itself, or is no more.
+    Proxy(ObjectName, Option<ProxyFacts>),
+}
+
+impl World {
+    /// Takes in a change; false if nothing is different.
+    pub fn apply(&mut self, change: Change) -> bool {
+        fn put<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
+            match value {
+                Some(value) if map.get(&key) == Some(&value) => false,
+                Some(value) => {
+                    map.insert(key, value);
+                    true
+                }
+                None => map.remove(&key).is_some(),
+            }
+        }
+        match change {
+            Change::Object(kind, name, object) => put(&mut self.objects, (kind, name), object),
+            Change::Service(name, service) => put(&mut self.services, name, service),
+            Change::Slice(name, slice) => put(&mut self.slices, name, slice),
+            Change::Pod(name, pod) => put(&mut self.pods, name, pod),
+            Change::Namespace(name, annotations) => put(&mut self.namespaces, name, annotations),
+            Change::Proxy(name, facts) => put(&mut self.proxies, name, facts),
+        }
+    }
+}
+
+/// Whether a pod runs a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// It does not.
+    Naked,
+    /// It does, with its API on this port.
+    Proxy(u16),
+    /// Two of its containers are proxies: it is left out.
+    TwoProxies,
+}
+
+/// The port of the API where nothing else is said.
+const API_PORT: u16 = 1234;
+
+impl Pod {
+    /// Whether the pod runs a proxy, from its marks alone: nobody is ever called to find out.
+    pub fn mark(&self) -> Mark {
+        let is_api = |port: &(Arc<str>, Transport, u16)| &*port.0 == "l7mp-api";
+        let is_proxy = |container: &&Container| {
+            matches!(&*container.name, "l7mp" | "portolan-proxy") || container.ports.iter().any(is_api)
+        };
+        let label = self.labels.get("l7mp.io/proxy");
+        let proxies = self.containers.iter().filter(is_proxy).count();
+        if label == Some("false") || (label != Some("true") && proxies == 0) {
+            return Mark::Naked;
+        }
+        if proxies > 1 {
+            return Mark::TwoProxies;
+        }
+        let annotated = self.annotations.get("l7mp.io/api-port").and_then(|port| port.parse().ok());
+        let named = || self.containers.iter().flat_map(|container| &container.ports).find(|port| is_api(port));
+        Mark::Proxy(annotated.or_else(|| named().map(|port| port.2)).unwrap_or(API_PORT))
+    }
+
+    /// Whether a container that is no proxy declares a port.
+    pub fn declares(&self, transport: Transport, port: u16) -> bool {
+        let others = self.containers.iter().filter(|one| !matches!(&*one.name, "l7mp" | "portolan-proxy"));
+        others.flat_map(|one| &one.ports).any(|own| own.1 == transport && own.2 == port && &*own.0 != "l7mp-api")
+    }
+}
