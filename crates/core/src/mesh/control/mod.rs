@@ -7,6 +7,7 @@
 //! ```
 
 mod allowed;
+mod diff;
 mod names;
 pub mod normal;
 mod reason;
@@ -18,6 +19,7 @@ pub mod types;
 pub mod wire;
 mod world;
 
+pub use diff::{Call, Observed, Ownership, Steps, Verb, diff};
 pub use names::{Domain, Reference, is_legacy, spec_hash};
 pub use reason::{Class, Note, Reason};
 pub use resolve::{GeneratedObject, Owner, Plan, Resolver, Touched, Verdict, plan};
