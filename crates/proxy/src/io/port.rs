@@ -183,12 +183,12 @@ impl std::ops::Drop for Port {
     }
 }
 
-/// The places that a listener binds to.
-pub(super) fn places(listener: &Listener) -> Vec<Place> {
+/// The places that a listener binds to; one that names no address binds to `home`, and without it to all.
+pub(super) fn places(listener: &Listener, home: Option<IpAddr>) -> Vec<Place> {
     let both = |address: Option<IpAddr>, port: u16| -> Vec<SocketAddr> {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        let addresses = match address {
+        let addresses = match address.or(home) {
             Some(address) if !listener.loopback_only || address.is_loopback() => vec![address],
             Some(IpAddr::V4(_)) => vec![loopback[0]],
             Some(IpAddr::V6(_)) => vec![loopback[1]],

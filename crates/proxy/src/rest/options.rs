@@ -1,6 +1,6 @@
 //! The command line of the proxy: defined here once, for both programs that run it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -56,6 +56,10 @@ pub struct Options {
     /// Open the API to everyone who reaches it, as l7mp does
     #[arg(long = "insecure-api", help_heading = "API")]
     pub insecure: bool,
+
+    /// Let listeners that name no address listen on this one; without it on all
+    #[arg(long, value_name = "IP", env = "PORTOLAN_PROXY_ADDRESS", help_heading = "Process")]
+    pub address: Option<IpAddr>,
 
     /// Run as many workers; without it one per processor that the process may use
     #[arg(long, value_name = "N", env = "PORTOLAN_PROXY_WORKERS", help_heading = "Process")]
