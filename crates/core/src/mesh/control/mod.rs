@@ -10,6 +10,7 @@ mod allowed;
 mod diff;
 mod names;
 pub mod normal;
+mod parts;
 mod reason;
 mod resolve;
 mod selector;
@@ -21,8 +22,9 @@ mod world;
 
 pub use diff::{Call, Observed, Ownership, Steps, Verb, diff};
 pub use names::{Domain, Reference, is_legacy, spec_hash};
+pub use parts::Names;
 pub use reason::{Class, Note, Reason};
-pub use resolve::{GeneratedObject, Owner, Plan, Resolver, Touched, Verdict, plan};
+pub use resolve::{GeneratedObject, Owner, Plan, Resolver, Standing, Touched, Verdict, plan};
 pub use selector::{Field, FieldOperator, FieldTest, Selector};
 pub use world::{
     Change, Container, CrossNamespace, Flavour, Mark, Object, Pod, ProxyFacts, Service, ServicePort, Settings, Slice,

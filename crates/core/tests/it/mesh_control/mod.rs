@@ -9,4 +9,5 @@ mod laws;
 mod proxy;
 mod requirements;
 mod safety;
+mod told;
 mod worlds;

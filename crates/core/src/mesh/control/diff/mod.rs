@@ -7,6 +7,7 @@
 //! Whatever is new stands before anything old goes, except where a port or a name is handed over. Objects whose names
 //! are not of our grammar are never touched.
 
+mod known;
 mod l7mp;
 mod observed;
 mod order;

@@ -7,6 +7,7 @@
 //! Every node notes what it reads ([`keys`]); a change is told to the readers, in the order above. A change followed
 //! by [`Resolver::plan`] gives what planning the changed world afresh gives: a property test holds it to that.
 
+mod ask;
 mod callee;
 mod compile;
 mod evaluate;
@@ -406,7 +407,7 @@ impl Resolver {
 
 /// Whose an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+pub enum Standing {
     /// A user wrote it.
     User,
     /// It is as we wrote it.
