@@ -79,3 +79,10 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     .map(schema::finished)
     .into()
 }
+
+/// The definitions of the mesh, which no program of ours serves yet.
+pub fn mesh_crds() -> Vec<CustomResourceDefinition> {
+    [mesh::VirtualService::crd(), mesh::Route::crd(), mesh::Target::crd(), mesh::Rule::crd()]
+        .map(schema::finished)
+        .into()
+}

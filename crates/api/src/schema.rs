@@ -78,7 +78,11 @@ pub(crate) fn finished(mut definition: CustomResourceDefinition) -> CustomResour
         properties.insert("metadata".to_owned(), object);
         let mut required = vec!["metadata".to_owned()];
         match properties.get_mut("spec") {
-            Some(spec) if spec.x_kubernetes_validations.is_none() => spec.default = Some(JSON(serde_json::json!({}))),
+            Some(spec)
+                if spec.x_kubernetes_validations.is_none() && spec.required.as_ref().is_none_or(Vec::is_empty) =>
+            {
+                spec.default = Some(JSON(serde_json::json!({})));
+            }
             Some(_) => required.push("spec".to_owned()),
             None => {}
         }

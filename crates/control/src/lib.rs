@@ -8,4 +8,5 @@ pub mod agent;
 pub mod answers;
 pub mod egress;
 pub mod install;
+pub mod mesh;
 pub mod runtime;

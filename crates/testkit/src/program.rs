@@ -88,10 +88,20 @@ impl Program {
 /// Builds an example of a package and gives its path: `cargo test` builds examples only when it runs all tests, and a
 /// stale one would test the code of yesterday.
 pub fn example(package: &str, name: &str) -> anyhow::Result<PathBuf> {
+    Ok(build(package, "--example", name)?.join("examples").join(name))
+}
+
+/// Builds a program of another package and gives its path.
+pub fn binary(package: &str, name: &str) -> anyhow::Result<PathBuf> {
+    Ok(build(package, "--bin", name)?.join(name))
+}
+
+/// Gives the folder of the profile.
+fn build(package: &str, kind: &str, name: &str) -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let built = tests.parent().and_then(Path::parent).context("tests stand in TARGET/PROFILE/deps")?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--example", name]);
+    cargo.args(["build", "--quiet", kind, name]);
     cargo.arg("--target-dir").arg(built.parent().context("a profile stands in a target folder")?);
     // Tests are built for the whole workspace and benchmarks for one package: with other features everything below
     // would be compiled once more.
@@ -110,7 +120,7 @@ pub fn example(package: &str, name: &str) -> anyhow::Result<PathBuf> {
     }
     let output = cargo.stdin(Stdio::null()).output().context("starting cargo failed")?;
     anyhow::ensure!(output.status.success(), "building {name} failed:\n{}", String::from_utf8_lossy(&output.stderr));
-    Ok(built.join("examples").join(name))
+    Ok(built.to_owned())
 }
 
 impl Drop for Program {

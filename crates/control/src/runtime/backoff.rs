@@ -17,6 +17,9 @@ impl Backoff {
     /// For lost races on one object, which are over in the time of one request.
     pub const CONFLICTS: Self = Self { first: Duration::from_millis(10), most: Duration::from_millis(320) };
 
+    /// For a proxy that is away: one that is started again is found within a second.
+    pub const PROXIES: Self = Self { first: Duration::from_millis(100), most: Duration::from_secs(15) };
+
     /// An endless sequence of delays; each lies between its step and twice its step.
     pub fn delays(self) -> Delays {
         Delays { shape: self, steps: self.steps() }

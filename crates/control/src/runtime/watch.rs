@@ -110,6 +110,11 @@ impl Watches {
         self.stores.iter().for_each(|watched| (watched.doubt)());
     }
 
+    /// Wakes the loop of these watches for a reason that none of them shows.
+    pub fn waker(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
     /// Returns once something moved since the last call. For one waiter.
     pub async fn changed(&self) {
         self.changed.notified().await;

@@ -8,6 +8,7 @@ mod egress;
 mod examples;
 mod harness;
 mod leadership;
+mod mesh;
 mod permissions;
 mod scenarios;
 mod steady;

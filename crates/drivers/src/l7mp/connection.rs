@@ -98,6 +98,14 @@ impl Connection {
         !self.ended
     }
 
+    /// Returns when the other side ends it.
+    pub(super) async fn closed(&mut self) {
+        if !self.ended {
+            self.driver.as_mut().await;
+            self.ended = true;
+        }
+    }
+
     /// Sends, and reads the whole answer. A request of which the proxy saw nothing comes back with the error.
     pub(super) async fn send(&mut self, request: Request) -> Result<Answer, NotAnswered> {
         let Self { sender, driver, ended } = self;

@@ -96,6 +96,16 @@ impl Proxy {
         self.call(Method::GET, path, None).await
     }
 
+    /// Returns when the proxy ends the connection that is kept: it may have gone. Without one, never.
+    pub async fn closed(&self) {
+        let mut kept = self.connection.lock().await;
+        match kept.as_mut() {
+            Some(connection) => connection.closed().await,
+            None => std::future::pending().await,
+        }
+        *kept = None;
+    }
+
     /// Makes a call; what it answers, if it was accepted.
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failed> {
         self.exchange(method, path, body, self.credentials.token.as_deref()).await?.accepted()

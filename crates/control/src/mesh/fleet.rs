@@ -1,0 +1,226 @@
+//! Every proxy has a task of its own: one that is slow or away delays no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::wire::ProxyConfig;
+use portolan_core::mesh::control::{Domain, Mark, Names, Note, Ownership, ProxyFacts, Resolver};
+use portolan_drivers::l7mp::{Credentials, Proxy};
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::Metrics;
+use super::observe::{Cache, key};
+use super::validate;
+use super::worker::Worker;
+use crate::runtime::store::Key;
+use crate::runtime::tasks::Tasks;
+
+/// Proxies that are worked on at once.
+const AT_ONCE: usize = 64;
+
+/// Who holds something on a proxy: an object of the mesh.
+pub(super) type Owner = (Kind, ObjectName);
+
+/// What a proxy is to hold, as far as it was not told yet.
+#[derive(Default)]
+pub(super) struct Orders {
+    /// Names of what may differ.
+    pub(super) names: Names,
+    /// What it should hold, of the things named.
+    pub(super) config: ProxyConfig,
+    pub(super) revision: u64,
+}
+
+impl Orders {
+    /// What was not told yet; it is by whoever takes it.
+    pub(super) fn take(&mut self) -> Self {
+        let revision = self.revision;
+        std::mem::replace(self, Self { revision, ..Self::default() })
+    }
+}
+
+/// What is known of a proxy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Report {
+    /// The orders up to here are in force, but for what was refused.
+    pub(super) in_force: u64,
+    /// It does not answer, or not as it should.
+    pub(super) away: Option<String>,
+    pub(super) facts: Option<ProxyFacts>,
+    /// What it would not take, in its own words.
+    pub(super) refused: BTreeMap<Owner, String>,
+    pub(super) notes: Vec<Note>,
+}
+
+/// Where the loop and a proxy's task meet.
+#[derive(Default)]
+pub(super) struct Desk {
+    pub(super) orders: Mutex<Orders>,
+    pub(super) ordered: Notify,
+    pub(super) report: Mutex<Report>,
+}
+
+/// What makes a proxy another one: where it is, and which run of its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Identity {
+    address: SocketAddr,
+    run: String,
+    token: Option<Arc<str>>,
+}
+
+struct Member {
+    identity: Identity,
+    desk: Arc<Desk>,
+    stop: CancellationToken,
+    revision: u64,
+    /// The revision in which something of an object changed last; gone once it is in force.
+    moved: BTreeMap<Owner, u64>,
+    seen: Report,
+}
+
+/// All proxies.
+pub(super) struct Fleet {
+    members: BTreeMap<ObjectName, Member>,
+    tasks: Tasks,
+    /// Wakes the loop when a proxy has something to report.
+    wake: Arc<Notify>,
+    slots: Arc<Semaphore>,
+    ownership: Ownership,
+    metrics: Metrics,
+}
+
+impl Fleet {
+    pub(super) fn new(tasks: Tasks, wake: Arc<Notify>, ownership: Ownership, metrics: Metrics) -> Self {
+        let slots = Arc::new(Semaphore::new(AT_ONCE));
+        Self { members: BTreeMap::new(), tasks, wake, slots, ownership, metrics }
+    }
+
+    /// Ends every task: what they were told is for another leader to decide.
+    pub(super) fn disband(&mut self) {
+        for member in std::mem::take(&mut self.members).into_values() {
+            member.stop.cancel();
+        }
+    }
+
+    /// Meets a pod that came, changed or went. True if its proxy is new, and needs to be told everything.
+    pub(super) fn meet(&mut self, name: &ObjectName, cache: &Cache, resolver: &Resolver) -> bool {
+        let identity = identity(name, cache, resolver);
+        if self.members.get(name).map(|member| &member.identity) == identity.as_ref() {
+            return false;
+        }
+        if let Some(member) = self.members.remove(name) {
+            member.stop.cancel();
+        }
+        let Some(identity) = identity else { return false };
+        let credentials = Credentials { token: identity.token.clone(), tls: None };
+        let desk = Arc::new(Desk::default());
+        let stop = CancellationToken::new();
+        let worker = Worker::new(
+            Proxy::new(identity.address, credentials),
+            Arc::clone(&desk),
+            Arc::clone(&self.wake),
+            Arc::clone(&self.slots),
+            self.ownership.clone(),
+            self.metrics.clone(),
+        );
+        let (own, all) = (stop.clone(), self.tasks.stop());
+        self.tasks.spawn_finite("proxy", async move {
+            tokio::select! { () = own.cancelled() => {} () = all.cancelled() => {} () = worker.run() => {} }
+        });
+        let member = Member { identity, desk, stop, revision: 0, moved: BTreeMap::new(), seen: Report::default() };
+        self.members.insert(name.clone(), member);
+        true
+    }
+
+    /// Tells a proxy what it should hold, of the things named.
+    pub(super) fn order(&mut self, name: &ObjectName, names: Names, config: &ProxyConfig) {
+        let domain = self.ownership.domain.clone();
+        let Some(member) = self.members.get_mut(name) else { return };
+        member.revision += 1;
+        for owner in names.iter().filter_map(|(_, name)| owner(&domain, name)) {
+            member.moved.insert(owner, member.revision);
+        }
+        let mut orders = member.desk.orders.lock();
+        orders.config.replace(&names, config);
+        orders.names.extend(names);
+        orders.revision = member.revision;
+        drop(orders);
+        member.desk.ordered.notify_one();
+    }
+
+    /// What proxies have reported since the last call.
+    pub(super) fn news(&mut self) -> Vec<News> {
+        let mut news = Vec::new();
+        for (pod, member) in &mut self.members {
+            let report = member.desk.report.lock().clone();
+            if report == member.seen {
+                continue;
+            }
+            let refused = report.refused.keys().chain(member.seen.refused.keys());
+            let about = refused.chain(member.moved.keys()).cloned().collect();
+            let facts = report.facts.clone().filter(|_| report.facts != member.seen.facts);
+            member.moved.retain(|_, at| *at > report.in_force);
+            member.seen = report;
+            news.push(News { pod: pod.clone(), about, facts });
+        }
+        news
+    }
+
+    /// How an object fares on a proxy.
+    pub(super) fn fares(&self, pod: &ObjectName, owner: &Owner) -> Fares<'_> {
+        let Some(member) = self.members.get(pod) else { return Fares::Pending };
+        if let Some(text) = member.seen.refused.get(owner) {
+            return Fares::Refused(text);
+        }
+        // what was in force stays in force when its proxy is away
+        let pending = member.moved.get(owner).is_some_and(|at| *at > member.seen.in_force) || member.seen.in_force == 0;
+        match &member.seen.away {
+            Some(why) if pending => Fares::Away(why),
+            _ if pending => Fares::Pending,
+            _ => Fares::InForce,
+        }
+    }
+
+    /// How many proxies there are, and how many of them do not answer.
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.members.len(), self.members.values().filter(|member| member.seen.away.is_some()).count())
+    }
+}
+
+/// What a proxy has reported.
+pub(super) struct News {
+    pub(super) pod: ObjectName,
+    /// Objects that may fare differently now.
+    pub(super) about: BTreeSet<Owner>,
+    /// What is new of the proxy itself.
+    pub(super) facts: Option<ProxyFacts>,
+}
+
+/// How an object fares on a proxy.
+pub(super) enum Fares<'a> {
+    InForce,
+    Pending,
+    Away(&'a str),
+    Refused(&'a str),
+}
+
+/// Whose a thing on a proxy is, by its name.
+pub(super) fn owner(domain: &Domain, name: &str) -> Option<Owner> {
+    let name = name.split_once('@').map_or(name, |(cluster, _)| cluster);
+    domain.parse(name.split_once('~').map_or(name, |(owner, _)| owner))
+}
+
+/// None for a pod that runs no proxy, or none that can be reached.
+fn identity(name: &ObjectName, cache: &Cache, resolver: &Resolver) -> Option<Identity> {
+    let plain = resolver.world().pods.get(name).filter(|pod| !pod.ended)?;
+    let Mark::Proxy(port) = plain.mark() else { return None };
+    let address = SocketAddr::new(*plain.addresses.first()?, port);
+    let secret =
+        cache.secrets.all().into_values().find(|secret| secret.metadata.namespace.as_deref() == Some(&name.namespace));
+    let pod = cache.pods.get(&Key::clone(&key(name)))?;
+    Some(Identity { address, run: pod.run(), token: secret.and_then(|secret| validate::token(&secret)) })
+}

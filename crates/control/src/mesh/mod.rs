@@ -1,0 +1,240 @@
+//! Mesh: VirtualServices, Routes and Targets become listeners, routes and clusters on the proxies of pods.
+//!
+//! ```text
+//!   VirtualService --rules--> Route --hops--> Target      users write these, in any dialect
+//!   Service, EndpointSlice, Pod, Namespace                what names stand for
+//!          |
+//!          v
+//!   resolve (core::mesh::control): pure, change by change
+//!          |--> generated VirtualServices and Targets     what names make necessary
+//!          |--> what every proxy should hold --> fleet: one task per proxy, over its REST API
+//!          '--> verdicts ------------------------------> status, with what the proxies answered
+//! ```
+//!
+//! Proxies hold nothing that matters: what they hold is read from them and compared. A replica that begins to lead looks
+//! at all of them.
+
+mod act;
+mod fleet;
+mod metrics;
+mod observe;
+pub mod pod;
+mod status;
+mod validate;
+mod worker;
+
+pub use observe::Cache;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use portolan_core::mesh::control::types::ObjectName;
+use portolan_core::mesh::control::{Change, Ownership, Resolver, Settings, Touched};
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use self::act::Generating;
+use self::fleet::{Fleet, Owner};
+use self::metrics::Metrics;
+use self::observe::Moved;
+use self::status::Reporting;
+use crate::runtime::Error;
+use crate::runtime::app::Ctx;
+use crate::runtime::events::Recorder;
+use crate::runtime::turn::{Next, Turn};
+use crate::runtime::write::{Writer, Wrote};
+
+/// How the mesh runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub settings: Settings,
+    /// Objects of the operator that l7mp shipped are taken over on proxies.
+    pub adopt_legacy: bool,
+    /// Name of the Secret with the token of a namespace's proxies.
+    pub token_secret: String,
+    /// Looks after this namespace only; empty for all.
+    pub namespace: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            adopt_legacy: true,
+            token_secret: "portolan-proxy".to_owned(),
+            namespace: String::new(),
+        }
+    }
+}
+
+/// Starts the loop on the process's tasks.
+pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
+    let mut watches = ctx.watches();
+    let cache = Cache::watched(&mut watches, &options);
+    let metrics = Metrics::register(registry);
+    let ownership = Ownership { domain: options.settings.domain.clone(), adopt_legacy: options.adopt_legacy };
+    let mesh = Mesh {
+        cache: cache.clone(),
+        writer: ctx.writer("mesh"),
+        recorder: ctx.recorder("mesh"),
+        fleet: Fleet::new(ctx.tasks.clone(), watches.waker(), ownership, metrics.clone()),
+        metrics,
+        options,
+        term: Term::default(),
+    };
+    ctx.tasks.spawn("mesh", ctx.turns("mesh").run(watches, mesh));
+    cache
+}
+
+struct Mesh {
+    cache: Cache,
+    writer: Writer,
+    recorder: Recorder,
+    fleet: Fleet,
+    metrics: Metrics,
+    options: Options,
+    term: Term,
+}
+
+/// What this replica knows and has yet to do since it began to lead.
+#[derive(Default)]
+struct Term {
+    /// None until something was resolved.
+    resolver: Option<Resolver>,
+    /// Objects whose status may differ, and since when.
+    due: BTreeMap<Owner, Instant>,
+    /// Generated objects that may differ.
+    generated: BTreeSet<Owner>,
+    /// When the status of each was written last, within the last second.
+    shown: BTreeMap<Owner, Instant>,
+}
+
+/// A status is written at most this often.
+const GATHER: Duration = Duration::from_secs(1);
+/// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
+/// write tells all.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// At most this many get their status in one turn, so that proxies never wait for long.
+const PER_TURN: usize = 200;
+/// Statuses that are written at once.
+const AT_ONCE: usize = 16;
+
+impl Turn for Mesh {
+    fn begin(&mut self) {
+        self.term = Term::default();
+        self.fleet.disband();
+    }
+
+    async fn turn(&mut self) -> Result<Next, Error> {
+        let now = Instant::now();
+        let Self { cache, writer, recorder, fleet, metrics, options, term } = self;
+        let Term { resolver, due, generated, shown } = term;
+        // observe, validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in its verdict
+        let (resolver, mut touched, pods) = followed(resolver, cache, &options.settings);
+        for news in fleet.news() {
+            if let Some(facts) = news.facts {
+                join(&mut touched, resolver.change(Change::Proxy(news.pod, Some(facts))));
+            }
+            touched.objects.extend(news.about);
+        }
+        metrics.thought(now.elapsed());
+        // act: what proxies should hold is told to their tasks, which nobody waits for
+        let met: BTreeSet<ObjectName> = pods.into_iter().filter(|pod| fleet.meet(pod, cache, resolver)).collect();
+        for (pod, names) in touched.pods.into_iter().filter(|(pod, _)| !met.contains(pod)) {
+            let config = resolver.desired_of(&pod, &names);
+            fleet.order(&pod, names, &config);
+        }
+        for pod in met {
+            let config = resolver.desired(&pod);
+            fleet.order(&pod, config.names().collect(), &config);
+        }
+        generated.extend(touched.generated);
+        let mut failure = Generating { writer, recorder, cache, resolver }.bring(generated).await;
+        metrics.count(fleet.count(), resolver.generated_count());
+        // status: what the proxies answered, as far as they have
+        for object in touched.objects {
+            due.entry(object).or_insert(now);
+        }
+        let reporting = Reporting { writer, cache, resolver, fleet };
+        let (unshown, again) = show(&reporting, due, shown, metrics, now).await;
+        failure = failure.or(unshown);
+        if let Some(problem) = failure {
+            return Err(problem);
+        }
+        Ok(again.map_or(Next::OnChange, |at| Next::After(at.saturating_duration_since(now))))
+    }
+}
+
+/// Follows what moved: what that touches, and the pods whose proxies may be others now. At first that is everything.
+fn followed<'a>(
+    resolver: &'a mut Option<Resolver>,
+    cache: &Cache,
+    settings: &Settings,
+) -> (&'a mut Resolver, Touched, Vec<ObjectName>) {
+    let Some(resolver) = resolver else {
+        let resolver = resolver.insert(Resolver::new(cache.world(settings)));
+        let pods = resolver.world().pods.keys().cloned().collect();
+        let touched = resolver.everything();
+        return (resolver, touched, pods);
+    };
+    let Moved { changes, pods, secrets } = cache.moved();
+    let mut touched = Touched::default();
+    for change in changes {
+        join(&mut touched, resolver.change(change));
+    }
+    let pods = if secrets { resolver.world().pods.keys().cloned().collect() } else { pods };
+    (resolver, touched, pods)
+}
+
+fn join(all: &mut Touched, more: Touched) {
+    for (pod, names) in more.pods {
+        all.pods.entry(pod).or_default().extend(names);
+    }
+    all.objects.extend(more.objects);
+    all.generated.extend(more.generated);
+}
+
+/// Writes the statuses that are due; what failed, what is over the limit of a turn and what may soon be better stays.
+/// Gives the first failure, and when to come again.
+async fn show(
+    reporting: &Reporting<'_>,
+    due: &mut BTreeMap<Owner, Instant>,
+    shown: &mut BTreeMap<Owner, Instant>,
+    metrics: &Metrics,
+    now: Instant,
+) -> (Option<Error>, Option<Instant>) {
+    shown.retain(|_, at| *at + GATHER > now);
+    let mut again: Option<Instant> = None;
+    let mut ready = Vec::new();
+    for (object, since) in &*due {
+        let gathered = shown.get(object).map_or(now, |at| *at + GATHER);
+        let patient = if reporting.is_pending(object) { *since + PATIENCE } else { now };
+        let at = gathered.max(patient);
+        if at <= now && ready.len() < PER_TURN {
+            ready.push((object.clone(), *since));
+        } else {
+            again = Some(again.map_or(at, |earlier| earlier.min(at)));
+        }
+    }
+    let work = futures::stream::iter(ready).map(|(object, since)| async move {
+        let told = reporting.one(&object).await;
+        (object, since, told)
+    });
+    let mut first = None;
+    for (object, since, told) in work.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+        match told {
+            Err(problem) => {
+                first.get_or_insert(problem);
+            }
+            Ok(told) => {
+                if told.is_some_and(|told| told.in_force && told.wrote == Wrote::Changed) {
+                    metrics.lagged(since.elapsed());
+                }
+                due.remove(&object);
+                shown.insert(object, now);
+            }
+        }
+    }
+    (first, again)
+}

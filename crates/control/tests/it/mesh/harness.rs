@@ -1,0 +1,222 @@
+//! What these tests share: a namespace with the kinds of the mesh, pods whose proxies run, and the operator.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use portolan_api::mesh::{MeshStatus, Target, VirtualService};
+use portolan_control::install;
+use portolan_control::mesh;
+use portolan_control::runtime::app::Process;
+use portolan_testkit::program::{Program, binary};
+use portolan_testkit::{FaultProxy, Faults, install_definition};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::egress::harness::options;
+use crate::harness::{Backend, Server, eventually};
+
+/// Where the API of every proxy listens.
+pub(crate) const API: u16 = 1234;
+
+/// A namespace of its own.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    folder: TempDir,
+    proxies: BTreeMap<String, Program>,
+    _server: Server,
+}
+
+/// The operator, behind a recorder of its writes.
+pub(crate) struct Operator {
+    pub(crate) process: Process,
+    pub(crate) seen: FaultProxy,
+}
+
+impl World {
+    pub(crate) async fn new(backend: Backend) -> anyhow::Result<Self> {
+        let server = Server::start(backend).await?;
+        let client = server.client.clone();
+        for definition in portolan_api::mesh_crds() {
+            install_definition(client.clone(), definition).await?;
+        }
+        let namespace = server.namespace("mesh").await?;
+        let folder = tempfile::tempdir()?;
+        Ok(Self { client, namespace, folder, proxies: BTreeMap::new(), _server: server })
+    }
+
+    pub(crate) async fn operator(&self) -> anyhow::Result<Operator> {
+        let seen = FaultProxy::start(self.client.clone(), Faults::default()).await?;
+        let mesh = mesh::Options { namespace: self.namespace.clone(), ..mesh::Options::default() };
+        let process = Process::start(seen.client(), options(), |ctx, registry| drop(mesh::start(ctx, registry, mesh)))?;
+        Ok(Operator { process, seen })
+    }
+
+    /// Applies objects, in YAML, to the namespace.
+    pub(crate) async fn apply(&self, text: &str) -> anyhow::Result<()> {
+        let mut objects: Vec<DynamicObject> = serde_saphyr::from_multiple(text)?;
+        for object in &mut objects {
+            object.metadata.namespace = Some(self.namespace.clone());
+        }
+        Ok(install::objects(&self.client, objects).await?)
+    }
+
+    /// A pod whose containers run as told by these flags; without any it is only an address.
+    pub(crate) async fn pod(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        flags: &[&str],
+    ) -> anyhow::Result<Ipv4Addr> {
+        let address = fresh_address();
+        let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
+        let is_proxy = flags.contains(&"--api");
+        let container = if is_proxy {
+            json!({ "name": "l7mp", "image": "portolan", "ports": [{ "name": "l7mp-api", "containerPort": API }] })
+        } else {
+            json!({ "name": "app", "image": "app" })
+        };
+        let pod = json!({
+            "metadata": { "name": name, "labels": labels },
+            "spec": { "containers": [container], "automountServiceAccountToken": false },
+        });
+        let pods: Api<Pod> = self.api();
+        pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        if !flags.is_empty() {
+            self.start(name, address, flags)?;
+        }
+        self.shows(name, address, 0).await?;
+        Ok(address)
+    }
+
+    /// Starts the process of a pod.
+    pub(crate) fn start(&mut self, pod: &str, address: Ipv4Addr, flags: &[&str]) -> anyhow::Result<()> {
+        static PROXY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+        let built =
+            PROXY.get_or_init(|| binary("portolan-proxy", "portolan-proxy").map_err(|error| format!("{error:#}")));
+        let built = built.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let own = ["--address".to_owned(), address.to_string(), "--workers".to_owned(), "1".to_owned()];
+        let flags = flags.iter().map(|flag| flag.replace("ADDRESS", &address.to_string()));
+        let arguments: Vec<String> = own.into_iter().chain(flags).collect();
+        let program = Program::start(pod, built, &arguments, self.folder.path())?;
+        self.proxies.insert(pod.to_owned(), program);
+        Ok(())
+    }
+
+    /// Kills the process of a pod.
+    pub(crate) fn kill(&mut self, pod: &str) {
+        self.proxies.remove(pod);
+    }
+
+    /// The kubelet's word on a pod.
+    pub(crate) async fn shows(&self, pod: &str, address: Ipv4Addr, restarts: u32) -> anyhow::Result<()> {
+        let status = json!({ "status": {
+            "phase": "Running",
+            "podIP": address, "podIPs": [{ "ip": address }],
+            "conditions": [{ "type": "Ready", "status": "True" }],
+            "containerStatuses": [{
+                "name": "l7mp", "image": "portolan", "imageID": "", "ready": true, "restartCount": restarts,
+                "containerID": format!("process://{restarts}"),
+            }],
+        } });
+        self.api::<Pod>().patch_status(pod, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(())
+    }
+
+    /// Takes a pod away, and its process.
+    pub(crate) async fn remove(&mut self, pod: &str) -> anyhow::Result<()> {
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.api::<Pod>().delete(pod, &now).await?;
+        self.kill(pod);
+        Ok(())
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// What a proxy holds of a kind.
+    pub(crate) async fn held(&self, address: Ipv4Addr, kind: &str) -> anyhow::Result<Value> {
+        let proxy = portolan_drivers::l7mp::Proxy::new(
+            SocketAddr::from((address, API)),
+            portolan_drivers::l7mp::Credentials::default(),
+        );
+        Ok(proxy.get(&format!("/api/v1/{kind}?recursive=true")).await?)
+    }
+
+    /// Waits until a condition of a VirtualService has this status and reason.
+    pub(crate) async fn until(&self, name: &str, condition: &str, status: &str, reason: &str) -> anyhow::Result<()> {
+        let what = format!("VirtualService {name} is {condition}={status} {reason}");
+        eventually(&what, async || {
+            let seen = self.api::<VirtualService>().get(name).await?;
+            Ok(has(seen.status.as_ref(), condition, status, reason))
+        })
+        .await
+    }
+
+    pub(crate) async fn targets(&self) -> anyhow::Result<Vec<String>> {
+        let list = self.api::<Target>().list(&ListParams::default()).await?;
+        Ok(list.items.into_iter().filter_map(|one| one.metadata.name).collect())
+    }
+}
+
+pub(crate) fn has(status: Option<&MeshStatus>, condition: &str, state: &str, reason: &str) -> bool {
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions
+        .iter()
+        .any(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_str()) == (condition, state, reason))
+}
+
+/// Flags of a proxy that is programmed from outside.
+pub(crate) const SIDECAR: &[&str] = &["--api", "ADDRESS:1234", "--insecure-api"];
+
+/// An app that sends back what it gets, on a UDP port.
+pub(crate) const ECHO: &[&str] = &[
+    "--inline",
+    "{listeners: [{name: e, spec: {protocol: UDP, port: 9999}, rules: [{action: {route: {destination: {spec: {protocol: Echo}}}}}]}]}",
+];
+
+/// A loopback address that nobody here has.
+pub(crate) fn fresh_address() -> Ipv4Addr {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    // other test programs may run beside this one
+    let own = std::process::id() % 100;
+    Ipv4Addr::from(0x7f00_0000 | (100 + own) << 16 | number)
+}
+
+/// A client that waits for answers.
+pub(crate) struct Caller {
+    socket: UdpSocket,
+}
+
+impl Caller {
+    pub(crate) fn new(to: Ipv4Addr, port: u16) -> anyhow::Result<Self> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.connect((to, port))?;
+        Ok(Self { socket })
+    }
+
+    /// Sends, and gives what came back within this time.
+    pub(crate) fn call(&self, text: &str, within: Duration) -> anyhow::Result<Option<String>> {
+        self.socket.set_read_timeout(Some(within))?;
+        if self.socket.send(text.as_bytes()).is_err() {
+            return Ok(None);
+        }
+        let mut buffer = [0; 2048];
+        match self.socket.recv(&mut buffer) {
+            Ok(length) => Ok(Some(std::str::from_utf8(&buffer[..length])?.to_owned())),
+            Err(_) => Ok(None),
+        }
+    }
+}

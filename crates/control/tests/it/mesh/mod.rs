@@ -1,0 +1,5 @@
+//! The mesh with proxies that are processes of their own, each pod on a loopback address of its own.
+
+mod harness;
+mod kinds;
+mod traffic;
