@@ -1,9 +1,10 @@
-//! The floor: a forwarder that does nothing else. 64 datagrams in, a table by port, connected sockets, 64 out.
+//! The floor: a forwarder that does nothing else. 64 datagrams in, a table by port, connected sockets, and out.
+//! What leaves alone leaves by the plainest call, as ours does.
 
 use anyhow::bail;
-use portolan_proxy::io::sys::{BATCH, Epoll, Gather, READ, RecvBatch, coalesce};
-use std::net::UdpSocket;
-use std::os::fd::{AsRawFd as _, RawFd};
+use portolan_proxy::io::sys::{BATCH, Buffers, Epoll, Gather, READ, RecvBatch, set_option, udp_listener};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -28,8 +29,9 @@ impl FromStr for Variant {
     }
 }
 
+/// One worker of the forwarder.
 pub(crate) struct Bare {
-    socket: UdpSocket,
+    socket: OwnedFd,
     sink: u16,
     variant: Variant,
     table: Vec<RawFd>,
@@ -40,10 +42,9 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn new(variant: Variant, port: u16, sink: u16) -> anyhow::Result<Self> {
-        let socket = UdpSocket::bind(("127.0.0.1", port))?;
-        if variant == Variant::Coalescing {
-            coalesce(socket.as_raw_fd());
-        }
+        let socket = udp_listener(SocketAddr::from(([127, 0, 0, 1], port)), true, Buffers::System)?;
+        let joined = i32::from(variant == Variant::Coalescing);
+        set_option(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, joined)?;
         let (table, forget) = (vec![-1; 65_536], Arc::default());
         Ok(Self { socket, sink, variant, table, forget, sockets: Vec::new() })
     }

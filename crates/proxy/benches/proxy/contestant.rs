@@ -30,8 +30,13 @@ impl Contestant {
 
     /// Our data plane with this configuration.
     pub(crate) fn ours(workers: usize, config: &Value) -> anyhow::Result<Self> {
-        let processors: &[usize] = if workers == 1 { place::THEIRS } else { &[0, 1] };
-        Self::role(&["ours", &workers.to_string(), &config.to_string()], processors)
+        Self::role(&["ours", &workers.to_string(), &config.to_string()], processors_of(workers))
+    }
+
+    /// The floor, from a port to a sink.
+    pub(crate) fn bare(variant: &str, workers: usize, port: u16, sink: u16) -> anyhow::Result<Self> {
+        let [count, port, sink] = [workers.to_string(), port.to_string(), sink.to_string()];
+        Self::role(&["bare", variant, &count, &port, &sink], processors_of(workers))
     }
 
     /// Starts a peer; its files lie in `folder`.
@@ -98,6 +103,10 @@ impl Drop for Contestant {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+const fn processors_of(workers: usize) -> &'static [usize] {
+    if workers == 1 { place::THEIRS } else { place::ALL }
 }
 
 fn dying_with_us(program: &std::path::Path) -> Command {

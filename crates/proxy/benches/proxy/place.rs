@@ -3,7 +3,9 @@
 use anyhow::Context as _;
 use std::fs;
 use std::process::{Command, ExitCode};
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicU8};
 
 /// What every contestant's sockets may hold. None of them sets its own.
 const BUFFER: &str = "4194304";
@@ -12,6 +14,8 @@ const SETTINGS: [&str; 2] = ["/proc/sys/net/core/rmem_default", "/proc/sys/net/c
 /// Where contestants run; the load comes from the other processor.
 pub(crate) const THEIRS: &[usize] = &[1];
 const OURS: &[usize] = &[0];
+/// Where contestants with two workers run.
+pub(crate) const ALL: &[usize] = &[0, 1];
 
 /// The machine's default socket buffers, given back in the end: they cannot be set for one namespace alone.
 struct Buffers(Vec<(&'static str, String)>);
@@ -104,6 +108,52 @@ pub(crate) fn beside() {
 pub(crate) fn apart() {
     schedule(libc::SCHED_OTHER, 0);
     pin(OURS);
+}
+
+/// Keeps contestants off the other processor while a volley is sent, as the sender keeps them off its own.
+///
+/// Without it, a worker that does not share its processor with the sender is woken by the first packet, works through
+/// batches of a few and is woken again, unlike the single worker that it is compared with.
+pub(crate) struct Gate {
+    state: Arc<AtomicU8>,
+    keeper: std::thread::Thread,
+}
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        let state = Arc::new(AtomicU8::new(OPEN));
+        let kept = Arc::clone(&state);
+        let keeper = std::thread::spawn(move || {
+            pin(OURS);
+            schedule(libc::SCHED_FIFO, 1);
+            loop {
+                if kept.compare_exchange(CLOSING, CLOSED, AcqRel, Acquire).is_err() {
+                    std::thread::park();
+                }
+                while kept.load(Acquire) == CLOSED {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        Self { state, keeper: keeper.thread().clone() }
+    }
+
+    /// Returns when nobody else runs there.
+    pub(crate) fn close(&self) {
+        self.state.store(CLOSING, Release);
+        self.keeper.unpark();
+        while self.state.load(Acquire) != CLOSED {
+            std::hint::spin_loop();
+        }
+    }
+
+    pub(crate) fn open(&self) {
+        self.state.store(OPEN, Release);
+    }
 }
 
 fn schedule(policy: libc::c_int, priority: libc::c_int) {

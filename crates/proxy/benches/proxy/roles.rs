@@ -1,6 +1,7 @@
 //! What this program is when a benchmark starts it as a contestant.
 
-use crate::bare::Bare;
+use crate::bare::{Bare, Variant};
+use crate::place;
 use anyhow::{Context as _, bail};
 use portolan_proxy::config::engine::{Ending, Engine as _, Page, SessionFilter};
 use portolan_proxy::config::json::Json;
@@ -18,17 +19,8 @@ use std::time::{Duration, Instant};
 pub(crate) fn play(words: &[String]) -> anyhow::Result<()> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["ours", workers, config] => ours(workers.parse()?, config),
-        ["bare", variant, port, sink] => {
-            let bare = Bare::new(variant.parse()?, port.parse()?, sink.parse()?)?;
-            let forget = bare.forget();
-            std::thread::spawn(move || bare.run());
-            obey(|_| {
-                forget.store(true, Relaxed);
-                while forget.load(Relaxed) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                "done".to_owned()
-            })
+        ["bare", variant, workers, port, sink] => {
+            bare(variant.parse()?, workers.parse()?, port.parse()?, sink.parse()?)
         }
         ["splice", port, sink] => {
             let listener = TcpListener::bind(("127.0.0.1", port.parse()?))?;
@@ -38,6 +30,31 @@ pub(crate) fn play(words: &[String]) -> anyhow::Result<()> {
         }
         _ => bail!("`{}` is no role", words.join(" ")),
     }
+}
+
+fn bare(variant: Variant, workers: usize, port: u16, sink: u16) -> anyhow::Result<()> {
+    // All sockets are there before the first packet, so that none of its flows moves.
+    let all: Vec<Bare> = (0..workers).map(|_| Bare::new(variant, port, sink)).collect::<Result<_, _>>()?;
+    let mut forget = Vec::new();
+    for (processor, bare) in all.into_iter().enumerate() {
+        forget.push(bare.forget());
+        std::thread::spawn(move || {
+            // As ours: a single one stays where this process was put.
+            if workers > 1 {
+                place::pin(&[processor]);
+            }
+            bare.run();
+        });
+    }
+    obey(|_| {
+        for forget in &forget {
+            forget.store(true, Relaxed);
+        }
+        while forget.iter().any(|forget| forget.load(Relaxed)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        "done".to_owned()
+    })
 }
 
 fn ours(workers: usize, config: &str) -> anyhow::Result<()> {

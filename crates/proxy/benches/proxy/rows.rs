@@ -1,7 +1,7 @@
 //! The rows of the table, in order.
 
 use crate::contestant::Contestant;
-use crate::place;
+use crate::place::{self, Gate};
 use crate::sessions::Crowd;
 use crate::setting::{
     BARE, BYTE_SINK, ENVOY, JOINED_SINK, NGINX, OURS, RULED_TO_SINK, SECOND, SINK, TO_BYTE_SINK, TO_JOINED_SINK,
@@ -17,6 +17,7 @@ use std::time::Instant;
 
 /// Small packets, never two of a flow in one batch.
 const SINGLE: Shape = Shape { size: 64, flows: 64, burst: 1, joined: false, volley: 512, packets: 25_600 };
+const MANY: Shape = Shape { flows: 10_000, ..SINGLE };
 const BURSTS: Shape = Shape { flows: 8, burst: 8, ..SINGLE };
 const JOINED: Shape = Shape { joined: true, volley: 2048, packets: 204_800, ..BURSTS };
 
@@ -29,7 +30,6 @@ const MIB: u64 = 1 << 20;
 const FRAMES: usize = 400;
 const FRAME_WRITES: u64 = 100;
 
-const MANY_FLOWS: usize = 10_000;
 const NEW_SESSIONS: usize = 8_000;
 /// As many as 20,000 descriptors allow, with some to spare.
 const IDLE_SESSIONS: usize = 19_000;
@@ -50,6 +50,7 @@ struct Table {
     joined: Sink,
     bytes: ByteSink,
     websocket: ByteSink,
+    gate: Gate,
     /// Datagrams given to ours, and what became of some.
     sent: u64,
     lost: u64,
@@ -62,6 +63,7 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<ExitCode> {
         joined: Sink::start(JOINED_SINK, true)?,
         bytes: ByteSink::start(BYTE_SINK, false)?,
         websocket: ByteSink::start(WS_SINK, true)?,
+        gate: Gate::new(),
         sent: 0,
         lost: 0,
     };
@@ -82,9 +84,7 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<ExitCode> {
 
 impl Table {
     fn against_floors(&mut self, ours: &Contestant) -> anyhow::Result<()> {
-        let floor = |variant: &str, port: u16, sink: u16| {
-            Contestant::role(&["bare", variant, &(BARE + port).to_string(), &sink.to_string()], place::THEIRS)
-        };
+        let floor = |variant, port: u16, sink| Contestant::bare(variant, 1, BARE + port, sink);
         let plain = floor("plain", TO_SINK, SINK)?;
         let to_joined = floor("plain", TO_JOINED_SINK, JOINED_SINK)?;
         let joining = floor("coalescing", RULED_TO_SINK, JOINED_SINK)?;
@@ -94,6 +94,13 @@ impl Table {
         self.datagrams("UDP 64 B, bare forwarder", goal, own(TO_SINK, SINGLE), bare(&plain, TO_SINK, SINGLE))?;
         let large = Shape { size: 1200, ..SINGLE };
         self.datagrams("UDP 1200 B, bare forwarder", goal, own(TO_SINK, large), bare(&plain, TO_SINK, large))?;
+        // how much of what many flows cost is the kernel's: it has as many sockets to touch for the floor
+        self.datagrams(
+            "UDP 64 B, 10,000 flows, bare forwarder",
+            goal,
+            own(TO_SINK, MANY),
+            bare(&plain, TO_SINK, MANY),
+        )?;
         let goal = Goal::ratio(1.0 / 2.2);
         let pair = (own(TO_JOINED_SINK, BURSTS), bare(&to_joined, TO_JOINED_SINK, BURSTS));
         self.datagrams("UDP 64 B, bursts of 8, GRO sink", goal, pair.0, pair.1)?;
@@ -127,14 +134,16 @@ impl Table {
     /// Ours against itself: flows, rules and workers must cost next to nothing.
     fn within_ours(&mut self, ours: &Contestant) -> anyhow::Result<()> {
         let own = |name, port, shape| Way { name, process: ours, port: OURS + port, shape };
-        let many = Shape { flows: MANY_FLOWS, ..SINGLE };
-        let pair = (own("10,000 flows", TO_SINK, many), own("64 flows", TO_SINK, SINGLE));
+        let pair = (own("10,000 flows", TO_SINK, MANY), own("64 flows", TO_SINK, SINGLE));
         self.datagrams("UDP 64 B, 10,000 flows", Goal::ratio(1.25), pair.0, pair.1)?;
         let pair = (own("with rules", RULED_TO_SINK, SINGLE), own("without", TO_SINK, SINGLE));
         self.datagrams("UDP 64 B, rules and labels", Goal::ratio(1.03), pair.0, pair.1)?;
         let two = Contestant::ours(2, &config(SECOND))?;
         let pair = Way { name: "two workers", process: &two, port: SECOND + TO_SINK, shape: SINGLE };
-        self.datagrams("UDP 64 B, two workers", Goal::ratio(1.15), pair, own("one worker", TO_SINK, SINGLE))
+        self.datagrams("UDP 64 B, two workers", Goal::ratio(1.15), pair, own("one worker", TO_SINK, SINGLE))?;
+        let bare = Contestant::bare("plain", 2, BARE + TO_SINK, SINK)?;
+        let floor = Way { name: "bare forwarder, two workers", process: &bare, port: BARE + TO_SINK, shape: SINGLE };
+        self.datagrams("UDP 64 B, two workers, bare forwarder", Goal::ratio(1.0 / 0.85), pair, floor)
     }
 
     /// One row: datagrams through two contestants, in turns.
@@ -143,8 +152,9 @@ impl Table {
             return Ok(());
         }
         let sink = if name.contains("GRO sink") { &self.joined } else { &self.single };
-        let mut load = Load::new(ours.shape, ours.port, sink)?;
-        let mut their_load = Load::new(other.shape, other.port, sink)?;
+        let gate = name.contains("two workers").then_some(&self.gate);
+        let mut load = Load::new(ours.shape, ours.port, sink, gate)?;
+        let mut their_load = Load::new(other.shape, other.port, sink, gate)?;
         let side = Side::new(ours.name, || Ok(load.turn())).of_processes(vec![ours.process.pid()]);
         let their_side = Side::new(other.name, || Ok(their_load.turn())).of_processes(vec![other.process.pid()]);
         self.bench.compare(name, "packet", goal, side, their_side)?;
@@ -208,9 +218,8 @@ impl Table {
         if !self.bench.wants(&name) {
             return Ok(());
         }
-        let bare = ["bare", "plain", &(BARE + TO_SINK).to_string(), &SINK.to_string()];
         let ours = Crowd::new(Contestant::ours(workers, &config(OURS))?, OURS + TO_SINK, &self.single)?;
-        let bare = Crowd::new(Contestant::role(&bare, place::THEIRS)?, BARE + TO_SINK, &self.single)?;
+        let bare = Crowd::new(Contestant::bare("plain", 1, BARE + TO_SINK, SINK)?, BARE + TO_SINK, &self.single)?;
         let (ours, bare) = (RefCell::new(ours), RefCell::new(bare));
         let (side, their_side) = (arriving("portolan", &ours), arriving("bare forwarder", &bare));
         self.bench.compare(&name, "session and its first packet", Goal::value(10_000.0), side, their_side)?;
@@ -247,10 +256,10 @@ impl Table {
         }
         let mut took = Vec::new();
         for _ in 0..STARTS {
-            let client = clients(1, OURS + TO_SINK)?;
+            let client = clients(1, OURS + TO_SINK)?.remove(0);
             let began = Instant::now();
             let ours = Contestant::ours(1, &config(OURS))?;
-            await_passage(&client[0], b"first", &self.single)?;
+            await_passage(&self.single, || drop(client.send(b"first")))?;
             took.push(began.elapsed().as_secs_f64() * 1000.0);
             drop(ours);
         }

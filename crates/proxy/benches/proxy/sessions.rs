@@ -22,7 +22,8 @@ pub(crate) struct Crowd<'a> {
 
 impl<'a> Crowd<'a> {
     pub(crate) fn new(process: Contestant, port: u16, sink: &'a Sink) -> anyhow::Result<Self> {
-        await_passage(&clients(1, port)?[0], b"first", sink)?;
+        let client = clients(1, port)?.remove(0);
+        await_passage(sink, || drop(client.send(b"first")))?;
         Ok(Self { process, port, sink, clients: Vec::new(), lost: 0, wall: Vec::new() })
     }
 

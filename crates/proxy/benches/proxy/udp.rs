@@ -1,10 +1,13 @@
 //! Datagrams: a sender that keeps a pace, and the sink that counts what arrives.
+//!
+//! Single datagrams come from clients that are elsewhere: a raw socket writes their addresses. Ten thousand sockets of
+//! clients on the contestants' processor would take its cache away, as no real client does.
 
-use crate::place;
+use crate::place::{self, Gate};
 use anyhow::ensure;
-use portolan_proxy::io::sys::{Gather, RecvBatch, coalesce};
-use std::net::UdpSocket;
-use std::os::fd::AsRawFd as _;
+use portolan_proxy::io::sys::{Gather, RecvBatch, SockAddr, coalesce, send_one};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -72,21 +75,31 @@ pub(crate) struct Shape {
 pub(crate) struct Load<'a> {
     shape: Shape,
     sink: &'a Sink,
-    flows: Vec<UdpSocket>,
+    clients: Clients,
     next: usize,
-    gather: Gather,
-    data: Vec<u8>,
+    /// Closed while a volley is sent.
+    gate: Option<&'a Gate>,
     pub(crate) sent: u64,
     pub(crate) lost: u64,
 }
 
+enum Clients {
+    /// A socket each, which can send bursts as one.
+    Here(Vec<UdpSocket>, Gather, Vec<u8>),
+    Elsewhere(Strangers),
+}
+
 impl<'a> Load<'a> {
     /// Opens the flows and waits until a packet passes.
-    pub(crate) fn new(shape: Shape, port: u16, sink: &'a Sink) -> anyhow::Result<Self> {
-        let flows = clients(shape.flows, port)?;
-        let data = vec![7; shape.size];
-        await_passage(&flows[0], &data, sink)?;
-        Ok(Self { shape, sink, flows, next: 0, gather: Gather::default(), data, sent: 0, lost: 0 })
+    pub(crate) fn new(shape: Shape, port: u16, sink: &'a Sink, gate: Option<&'a Gate>) -> anyhow::Result<Self> {
+        let clients = if shape.burst == 1 {
+            Clients::Elsewhere(Strangers::new(port, shape.size)?)
+        } else {
+            Clients::Here(clients(shape.flows, port)?, Gather::default(), vec![7; shape.size])
+        };
+        let mut load = Self { shape, sink, clients, next: 0, gate, sent: 0, lost: 0 };
+        await_passage(sink, || load.send_burst())?;
+        Ok(load)
     }
 
     /// Sends the packets of one turn and says how many arrived.
@@ -96,9 +109,11 @@ impl<'a> Load<'a> {
         let mut sent = 0;
         place::beside();
         while sent < packets {
+            self.gate.inspect(|gate| gate.close());
             for _ in 0..volley / burst {
                 self.send_burst();
             }
+            self.gate.inspect(|gate| gate.open());
             sent += volley;
             window.drain(sent);
         }
@@ -110,12 +125,57 @@ impl<'a> Load<'a> {
     }
 
     fn send_burst(&mut self) {
-        for _ in 0..self.shape.burst {
-            // SAFETY: `data` is not touched before the flush.
-            unsafe { self.gather.push(&self.data, self.data.len(), None, self.shape.joined, 0) };
+        match &mut self.clients {
+            Clients::Here(sockets, gather, data) => {
+                for _ in 0..self.shape.burst {
+                    // SAFETY: `data` is not touched before the flush.
+                    unsafe { gather.push(data, data.len(), None, self.shape.joined, 0) };
+                }
+                gather.flush(sockets[self.next].as_raw_fd());
+            }
+            Clients::Elsewhere(strangers) => strangers.send(self.next),
         }
-        self.gather.flush(self.flows[self.next].as_raw_fd());
-        self.next = (self.next + 1) % self.flows.len();
+        self.next = (self.next + 1) % self.shape.flows;
+    }
+}
+
+/// Clients that have no socket here.
+struct Strangers {
+    socket: OwnedFd,
+    /// IPv4 and UDP headers, and what is said.
+    packet: Vec<u8>,
+}
+
+impl Strangers {
+    /// The port of the first; the others follow. Nobody answers them, so it may be in use.
+    const FIRST: u16 = 20_000;
+    const HEADERS: usize = 28;
+
+    fn new(port: u16, size: usize) -> anyhow::Result<Self> {
+        // SAFETY: no pointer is passed; a non-negative result is a fresh descriptor.
+        let socket = unsafe {
+            let socket = libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_RAW);
+            ensure!(socket >= 0, "a raw socket was refused ({})", std::io::Error::last_os_error());
+            OwnedFd::from_raw_fd(socket)
+        };
+        let length = |bytes: usize| u16::try_from(bytes).map(u16::to_be_bytes);
+        let mut packet = vec![0x45, 0];
+        packet.extend(length(Self::HEADERS + size)?);
+        // an identification, so that the kernel needs not look for one; time to live; UDP; a sum that it fills in
+        packet.extend([0, 1, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1, 0, 0]);
+        packet.extend(port.to_be_bytes());
+        packet.extend(length(8 + size)?);
+        // no sum
+        packet.extend([0, 0]);
+        packet.resize(Self::HEADERS + size, 7);
+        Ok(Self { socket, packet })
+    }
+
+    fn send(&mut self, client: usize) {
+        let port = Self::FIRST + client as u16;
+        self.packet[20..22].copy_from_slice(&port.to_be_bytes());
+        let to = SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
+        send_one(self.socket.as_raw_fd(), &self.packet, Some(&to));
     }
 }
 
@@ -164,12 +224,12 @@ pub(crate) fn clients(count: usize, port: u16) -> anyhow::Result<Vec<UdpSocket>>
 }
 
 /// Sends until something arrives, and waits until nothing more does.
-pub(crate) fn await_passage(client: &UdpSocket, data: &[u8], sink: &Sink) -> anyhow::Result<()> {
+pub(crate) fn await_passage(sink: &Sink, mut send: impl FnMut()) -> anyhow::Result<()> {
     let (began, before) = (Instant::now(), sink.count());
     while sink.count() == before {
         ensure!(began.elapsed() < Duration::from_secs(10), "no packet passed within 10 s");
-        // nobody may listen yet, and then an earlier packet is refused
-        client.send(data).ok();
+        // nobody may listen yet
+        send();
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut seen = before;
