@@ -1,11 +1,12 @@
 //! Every chore of the workspace behind one entry: `cargo xtask`.
 //!
 //! Chores use the standard library alone, so that the entry compiles in a second on a fresh machine. What
-//! varies is data: the tools to install ([`setup`]), the names that limit a test run ([`test`]). Benchmarks are
-//! found where they lie ([`bench`]), and generated files come from the `portolan` binary itself ([`generate`]).
+//! varies is data: the tools to install ([`setup`]), the names that limit a test run ([`test`]). Benchmarks
+//! and fuzz targets are found where they lie ([`bench`], [`fuzz`]), and generated files come from the `portolan` binary itself ([`generate`]).
 
 mod bench;
 mod call;
+mod fuzz;
 mod generate;
 mod peers;
 mod setup;
@@ -42,6 +43,7 @@ enum Chore {
     Setup,
     Test { name: Option<String> },
     Bench { name: String, json: Option<String> },
+    Fuzz { target: Option<String>, seconds: u32 },
     Crds,
     Docs,
 }
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Chore::Setup => setup::run(),
         Chore::Test { name } => test::run(name.as_deref()),
         Chore::Bench { name, json } => bench::run(&name, json.as_deref()),
+        Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Chore::Crds => generate::crds(),
         Chore::Docs => generate::docs(),
     });
@@ -90,6 +93,7 @@ fn parse(words: &[String]) -> Result<Chore, Failure> {
         ("test", []) => Ok(Chore::Test { name: None }),
         ("test", [name]) if !name.starts_with('-') => Ok(Chore::Test { name: Some((*name).to_owned()) }),
         ("bench", _) => parse_bench(rest),
+        ("fuzz", _) => parse_fuzz(rest),
         _ => Err(misused(chore, rest)),
     }
 }
@@ -104,6 +108,21 @@ fn parse_bench(rest: &[&str]) -> Result<Chore, Failure> {
         return Err(misused("bench", rest));
     }
     Ok(Chore::Bench { name: name.to_owned(), json })
+}
+
+fn parse_fuzz(rest: &[&str]) -> Result<Chore, Failure> {
+    let (target, seconds) = match rest {
+        [] => (None, "60"),
+        ["--seconds", seconds] => (None, *seconds),
+        [target] => (Some(*target), "60"),
+        [target, "--seconds", seconds] | ["--seconds", seconds, target] => (Some(*target), *seconds),
+        _ => return Err(misused("fuzz", rest)),
+    };
+    let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0).ok_or_else(|| misused("fuzz", rest))?;
+    if target.is_some_and(|target| target.starts_with('-')) {
+        return Err(misused("fuzz", rest));
+    }
+    Ok(Chore::Fuzz { target: target.map(str::to_owned), seconds })
 }
 
 fn misused(chore: &str, rest: &[&str]) -> Failure {
@@ -129,6 +148,10 @@ impl Help {
         let Self { chore: _, usage, about, more, examples } = self;
         let more = match *more {
             "NAMES" => format!("NAME is one of: {}\n", test::names().join(" ")),
+            "TARGETS" => match fuzz::targets() {
+                Ok(targets) => format!("TARGET is one of: {}; without one each has its turn\n", targets.join(" ")),
+                Err(Failure { what, .. }) => what,
+            },
             "BENCHES" => match bench::known() {
                 Ok(benches) => format!("NAME is one of: {}\n", bench::list(&benches)),
                 Err(Failure { what, .. }) => what,
@@ -164,6 +187,13 @@ checkout. A second run changes nothing.",
         examples: &["cargo xtask bench runtime", "cargo xtask bench runtime --json runtime.json"],
     },
     Help {
+        chore: "fuzz",
+        usage: "cargo xtask fuzz [TARGET] [--seconds N]",
+        about: "Look for bytes that break a law of fuzz/, 60 seconds for each target",
+        more: "TARGETS",
+        examples: &["cargo xtask fuzz", "cargo xtask fuzz websocket --seconds 600"],
+    },
+    Help {
         chore: "crds",
         usage: "cargo xtask crds",
         about: "Write deploy/crds from the kinds that the binary serves",
@@ -180,7 +210,7 @@ checkout. A second run changes nothing.",
 ];
 
 fn overview() -> String {
-    let chores: Vec<String> = HELP.iter().map(|page| format!("  {:<38} {}", page.usage, page.about)).collect();
+    let chores: Vec<String> = HELP.iter().map(|page| format!("  {:<40} {}", page.usage, page.about)).collect();
     let chores = chores.join("\n");
     format!(
         "Run a chore of the workspace\n\nUsage: cargo xtask CHORE\n\nChores:\n{chores}\n\nExamples:\n  cargo xtask \
@@ -228,6 +258,9 @@ mod tests {
             "cargo xtask bench",
             "cargo xtask bench x --json",
             "cargo xtask bench --json x",
+            "cargo xtask fuzz --seconds",
+            "cargo xtask fuzz x --seconds 0",
+            "cargo xtask fuzz --minutes 3",
         ] {
             let failure = parse(&words(line)).expect_err(line);
             assert_eq!(failure.code, 2, "{line}");

@@ -42,7 +42,7 @@ const SCOPES: &[Scope] = &[
         ],
         kubernetes: true,
     },
-    Scope { name: "proxy", packages: &["portolan-proxy"], select: &[], kubernetes: false },
+    Scope { name: "proxy", packages: &["portolan-proxy", "portolan-fuzz"], select: &[], kubernetes: false },
     Scope { name: "apiserver", packages: &["portolan-apiserver"], ..ALL },
     Scope { name: "testkit", packages: &["portolan-testkit"], ..ALL },
     Scope { name: "core", packages: &["portolan-core"], select: &[], kubernetes: false },

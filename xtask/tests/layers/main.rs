@@ -48,6 +48,7 @@ const LAYERS: &[Layer] = &[
             "portolan-proxy",
         ],
     },
+    Layer { package: "portolan-fuzz", knows: &["portolan-core", "portolan-proxy"] },
     Layer { package: "xtask", knows: &[] },
 ];
 

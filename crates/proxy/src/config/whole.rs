@@ -78,8 +78,13 @@ pub fn replace(change: &mut Change, config: &Json, how: Replace<'_>) -> Result<(
         remove_others(change, kind, objects(config, kind)?, how)?;
     }
     for kind in ORDER {
+        let mut names = BTreeSet::new();
         for (index, object) in objects(config, kind)?.iter().enumerate() {
             let place = |refusal| at(refusal, kind, index);
+            if let Some(name) = object.get("name").and_then(Json::as_str).filter(|name| !names.insert(*name)) {
+                let content = format!("Cannot add {}: {} \"{name}\" already defined", kind.noun(), kind.title());
+                return Err(place(Refusal::conflict(content)));
+            }
             if how.strict {
                 let violations = strict::object_alone(kind, object);
                 if !violations.is_empty() {

@@ -131,6 +131,9 @@ pub fn is_header_value(value: &str) -> bool {
     !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
+/// Bytes of a line between chunks, at most.
+const LONGEST_LINE: usize = 4096;
+
 /// Reads the body that follows a head.
 #[derive(Debug)]
 pub enum Body {
@@ -215,15 +218,12 @@ impl Chunks {
                 }
                 continue;
             }
-            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-                self.line.extend_from_slice(rest);
-                used += rest.len();
-                if self.line.len() > 4096 {
-                    return Err(HeadError::Malformed("a chunk's first line is too long"));
-                }
-                break;
-            };
-            self.line.extend_from_slice(rest.get(..end).unwrap_or_default());
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            self.line.extend_from_slice(rest.get(..end.unwrap_or(rest.len())).unwrap_or_default());
+            if self.line.len() > LONGEST_LINE {
+                return Err(HeadError::Malformed("a chunk's first line is too long"));
+            }
+            let Some(end) = end else { return Ok(bytes.len()) };
             used += end + 1;
             let line = std::mem::take(&mut self.line);
             self.line_done(line.strip_suffix(b"\r").unwrap_or(&line))?;

@@ -1,0 +1,46 @@
+//! Laws that hold for whatever bytes arrive, one function per target.
+//!
+//! A target panics when a law is broken. `cargo xtask fuzz` looks for bytes that do it, and an ordinary test replays
+//! `corpus/TARGET`, where inputs that once did are kept together with good ones to start from.
+
+mod config;
+mod datagrams;
+mod http;
+mod json_socket;
+mod predicates;
+mod rest;
+mod websocket;
+
+/// Tries one input.
+pub type Run = fn(&[u8]);
+
+/// Every target, by the name of its corpus.
+pub const TARGETS: &[(&str, Run)] = &[
+    ("config", config::run),
+    ("datagrams", datagrams::run),
+    ("http", http::run),
+    ("json_socket", json_socket::run),
+    ("predicates", predicates::run),
+    ("rest", rest::run),
+    ("websocket", websocket::run),
+];
+
+/// The target of a name.
+pub fn find(name: &str) -> Option<Run> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, run)| *run)
+}
+
+/// Ways to cut a stream that must all read the same: whole, byte by byte, and in steps that its length chooses.
+fn steps(bytes: &[u8]) -> [usize; 3] {
+    [bytes.len().max(1), 1, 2 + bytes.len() % 13]
+}
+
+/// Asserts that a stream reads the same however it is cut, and gives what was read.
+fn whichever_way<T: PartialEq + std::fmt::Debug>(bytes: &[u8], read: impl Fn(std::slice::Chunks<'_, u8>) -> T) -> T {
+    let [first, others @ ..] = steps(bytes);
+    let whole = read(bytes.chunks(first));
+    for step in others {
+        assert_eq!(whole, read(bytes.chunks(step)), "read whole and in steps of {step}");
+    }
+    whole
+}
