@@ -197,7 +197,7 @@ impl Worker {
         let from = Self::local_end(bind, address, session.sequence);
         let is_udp = matches!(spec, ClusterSpec::Udp(_));
         let socket = self.open_socket(session, stage, is_udp, to, from);
-        let socket = socket.map_err(|error| connect_failure(&error, to, from))?;
+        let socket = self.granted(socket).map_err(|error| connect_failure(&error, to, from))?;
         if is_udp {
             return Ok(Some(Link::Datagram(socket)));
         }
@@ -253,7 +253,7 @@ impl Worker {
             UdsType::Seqpacket => UnixKind::SeqPacket,
             UdsType::Datagram => UnixKind::Datagram,
         };
-        let socket = sys::unix_connected(path, kind);
+        let socket = self.granted(sys::unix_connected(path, kind));
         let socket = socket.map_err(|error| {
             Failure::connect(format!("connect {} {}", sys::error_name(&error), path.display()))
                 .blaming(sys::is_peers_fault(&error))

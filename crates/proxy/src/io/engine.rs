@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Attempts to start a worker, and the time between two.
 const RESTARTS: usize = 100;
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
-/// Descriptors that are not for sessions.
+/// Descriptors that are not for sessions; a quarter where there are few.
 const RESERVE: u64 = 256;
 
 /// How the data plane is started.
@@ -101,7 +101,7 @@ impl DataPlane {
             names: SessionNames::default(),
             sequence: AtomicU64::new(0),
             active: AtomicUsize::new(0),
-            most_sessions: descriptors.saturating_sub(RESERVE) as usize,
+            most_sessions: (descriptors - RESERVE.min(descriptors / 4)) as usize,
             stats: (0..workers).map(|_| Arc::new(WorkerStats::default())).collect(),
             rings,
             desk,

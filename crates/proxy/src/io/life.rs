@@ -80,7 +80,7 @@ impl Worker {
         }
         self.release_held(session);
         self.choose_path(session);
-        Self::join_streams(session);
+        self.join_streams(session);
         self.resume_all(session);
         if let Link::Stream(stream) = &session.source
             && matches!(&stream.codec, Codec::Http(state) if state.body.is_done())
@@ -91,7 +91,7 @@ impl Worker {
     }
 
     /// Joins two plain streams inside the kernel, or lets WebSocket frames pass untouched.
-    fn join_streams(session: &mut Session) {
+    fn join_streams(&self, session: &mut Session) {
         if session.stages.len() != 1 || session.stages[0].handshake.is_some() {
             return;
         }
@@ -105,7 +105,12 @@ impl Worker {
             return;
         }
         match (&mut source.codec, &mut stage.codec) {
-            (Codec::Bytes, Codec::Bytes) if !limited => session.splice = Splice::new(reconnects).ok().map(Box::new),
+            (Codec::Bytes, Codec::Bytes) if !limited => {
+                // without descriptors for pipes bytes are read and written instead
+                let splice = Splice::new(reconnects).ok();
+                let granted = splice.filter(|splice| !self.shared.is_reserved(splice.last_descriptor()));
+                session.splice = granted.map(Box::new);
+            }
             (Codec::Ws(a), Codec::Ws(b))
                 if a.subprotocol == b.subprotocol && a.reader.is_between() && b.reader.is_between() =>
             {

@@ -335,4 +335,9 @@ impl Splice {
         let pipes = [Pipe::new(Self::PIPE)?, Pipe::new(Self::PIPE)?];
         Ok(Self { reconnects, pipes, ended: [false; 2], end_sent: [false; 2] })
     }
+
+    /// The highest of its descriptors.
+    pub(super) fn last_descriptor(&self) -> RawFd {
+        self.pipes.iter().map(Pipe::last_descriptor).max().unwrap_or(-1)
+    }
 }

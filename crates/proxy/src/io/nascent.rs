@@ -13,6 +13,7 @@ use crate::proto::Message;
 use crate::proto::http1::{Body, Head, HeadError, HeadLimits, parse_head};
 use crate::proto::ws::{Role, handshake};
 use serde_json::{Map, Value, json};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -52,10 +53,47 @@ impl Worker {
 
     fn accept_tcp(&mut self, port: &Arc<Port>, fd: RawFd) {
         for _ in 0..ACCEPTS {
-            let Ok((socket, from)) = sys::accept_tcp(fd) else { return };
+            let (socket, from) = match sys::accept_tcp(fd) {
+                Ok(accepted) => accepted,
+                Err(error) => return self.accept_failed(port, fd, &error),
+            };
             let Some(inlet) = port.listener.load_full() else { return };
-            self.arrive(inlet, socket, from);
+            match self.granted(Ok(socket)) {
+                Ok(socket) => self.arrive(inlet, socket, from),
+                Err(_) => self.count_drop(Drop::Cap, 1),
+            }
         }
+    }
+
+    /// A connection could not be taken. Where descriptors are all in use the port rests: its queue keeps who waits, and
+    /// a socket that stays ready would keep the worker busy with nothing else.
+    fn accept_failed(&mut self, port: &Port, fd: RawFd, error: &io::Error) {
+        if is_exhausted(error) {
+            self.stats.reach_limit(Limit::Descriptors);
+            if self.epoll.change(fd, Token::Port(port.id).pack(), 0).is_ok() {
+                self.idle.add(self.now.ms / 1000 + 1, Timed::Port(port.id));
+            }
+        }
+    }
+
+    /// A port has rested.
+    pub(super) fn wake_port(&mut self, id: u32) {
+        let Some(open) = self.ports.get(&id) else { return };
+        if let Err(error) = self.epoll.change(open.fd, Token::Port(id).pack(), READ) {
+            tracing::error!(%error, place = ?open.port.place, "a listening socket cannot be watched");
+        }
+    }
+
+    /// A socket that a session may keep: not one of the last descriptors.
+    pub(super) fn granted(&self, socket: io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+        let granted = socket.and_then(|socket| {
+            let reserved = self.shared.is_reserved(socket.as_raw_fd());
+            if reserved { Err(io::Error::from_raw_os_error(libc::EMFILE)) } else { Ok(socket) }
+        });
+        if granted.as_ref().is_err_and(is_exhausted) {
+            self.stats.reach_limit(Limit::Descriptors);
+        }
+        granted
     }
 
     fn arrive(&mut self, inlet: Arc<Inlet>, socket: OwnedFd, from: SockAddr) {
@@ -95,8 +133,15 @@ impl Worker {
 
     fn accept_unix(&mut self, port: &Arc<Port>, fd: RawFd) {
         for _ in 0..ACCEPTS {
-            let Ok(socket) = sys::accept_unix(fd) else { return };
+            let socket = match sys::accept_unix(fd) {
+                Ok(socket) => socket,
+                Err(error) => return self.accept_failed(port, fd, &error),
+            };
             let Some(inlet) = port.listener.load_full() else { return };
+            let Ok(socket) = self.granted(Ok(socket)) else {
+                self.count_drop(Drop::Cap, 1);
+                continue;
+            };
             let ListenerSpec::Uds(uds) = inlet.listener.spec.transport() else { return };
             let mut unix = json!({ "filename": uds.filename.display().to_string() });
             if let Some(peer) = sys::peer_credentials(socket.as_raw_fd()) {
@@ -212,6 +257,7 @@ impl Worker {
         if self.now.ms < nascent.since + limit {
             return self.idle.add((nascent.since + limit).div_ceil(1000), Timed::Nascent(key));
         }
+        self.stats.reach_limit(Limit::SetupTimeout);
         self.nascent.remove(key);
     }
 
@@ -370,4 +416,10 @@ fn http_metadata(head: &Head, local: SocketAddr, peer: Option<SocketAddr>) -> Va
             "headers": headers,
         },
     })
+}
+
+/// Whether the system has no descriptor or no memory left for another socket.
+fn is_exhausted(error: &io::Error) -> bool {
+    let codes = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }

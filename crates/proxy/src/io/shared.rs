@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use xxhash_rust::xxh3::xxh3_64;
@@ -34,7 +35,7 @@ pub(super) struct Shared {
     pub names: SessionNames,
     pub sequence: AtomicU64,
     pub active: AtomicUsize,
-    /// Sessions that descriptors allow.
+    /// Sessions that descriptors allow, and the first descriptor that is not for them.
     pub most_sessions: usize,
     pub stats: Vec<Arc<WorkerStats>>,
     pub rings: Vec<Arc<Ring<Command>>>,
@@ -96,6 +97,12 @@ impl SessionNames {
 impl Shared {
     pub(super) fn next_sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Relaxed)
+    }
+
+    /// Whether a descriptor is one of the last, which are not for sessions: the API, logs and listeners need some. The
+    /// kernel gives out the lowest number that is free, so a number tells how many are in use.
+    pub(super) fn is_reserved(&self, descriptor: RawFd) -> bool {
+        usize::try_from(descriptor).is_ok_and(|number| number >= self.most_sessions)
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) enum Drop {
 
 pub(super) const DROPS: [&str; 7] = ["kernel_queue", "setup_queue", "send", "rate", "cap", "no_route", "loop"];
 
-/// Limits of `admin.limits` that sessions meet; the order is that of [`LIMITS`].
+/// Limits that sessions meet, of `admin.limits` where nothing else is said; the order is that of [`LIMITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
     Metadata,
@@ -52,10 +52,23 @@ pub(super) enum Limit {
     WsMessage,
     Sessions,
     SetupQueue,
+    /// Of the operating system.
+    Descriptors,
+    /// Of a listener.
+    SetupTimeout,
 }
 
-pub(super) const LIMITS: [&str; 7] =
-    ["metadata", "jsonsocket_header", "http_head", "http_headers", "ws_message", "sessions", "setup_queue"];
+pub(super) const LIMITS: [&str; 9] = [
+    "metadata",
+    "jsonsocket_header",
+    "http_head",
+    "http_headers",
+    "ws_message",
+    "sessions",
+    "setup_queue",
+    "descriptors",
+    "setup_timeout",
+];
 
 /// Upper bounds of time histograms, in milliseconds.
 const BOUNDS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 500, 2000, 10_000];

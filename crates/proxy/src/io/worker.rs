@@ -121,6 +121,8 @@ struct Second {
 pub(super) enum Timed {
     Idle(Key),
     Nascent(Key),
+    /// A port that rests.
+    Port(u32),
 }
 
 /// A session that is over and still shown.
@@ -308,6 +310,7 @@ impl Worker {
             match timed {
                 Timed::Idle(key) => self.handle_idle(key),
                 Timed::Nascent(key) => self.expire_nascent(key),
+                Timed::Port(id) => self.wake_port(id),
             }
         }
         while self.finished.front().is_some_and(|finished| finished.until <= self.now.ms) {

@@ -365,4 +365,21 @@ mod tests {
         }
         assert_eq!(broken, Some(libc::ECONNREFUSED));
     }
+
+    #[test]
+    fn a_send_without_room_costs_its_own_datagrams_and_a_full_socket_all_that_are_left() {
+        let data = [1; 8];
+        for (code, next, dropped) in
+            [(libc::ENOBUFS, 2, 1), (libc::ENOMEM, 2, 1), (libc::EAGAIN, 4, 3), (libc::EINTR, 1, 0)]
+        {
+            let mut gather = Gather::default();
+            for _ in 0..4 {
+                // SAFETY: `data` outlives the runs, which are never sent.
+                unsafe { gather.push(&data, 8, None, false, 0) };
+            }
+            let mut sent = Sent::default();
+            let went_on = gather.after_error(-1, 1, &io::Error::from_raw_os_error(code), &mut sent);
+            assert_eq!((went_on, sent.dropped, sent.broken), (next, dropped, None), "errno {code}");
+        }
+    }
 }

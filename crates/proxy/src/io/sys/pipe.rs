@@ -27,6 +27,11 @@ impl Pipe {
         Ok(Self { read, write, held: 0, size })
     }
 
+    /// The higher of its descriptors.
+    pub fn last_descriptor(&self) -> RawFd {
+        self.read.as_raw_fd().max(self.write.as_raw_fd())
+    }
+
     /// Bytes inside.
     pub const fn held(&self) -> usize {
         self.held

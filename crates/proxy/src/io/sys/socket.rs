@@ -92,6 +92,7 @@ pub fn tcp_connecting(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>
     let socket = new_socket(domain(&to), libc::SOCK_STREAM)?;
     let fd = socket.as_raw_fd();
     no_delay(fd);
+    ask_silent_peers(fd);
     if let Some(dscp) = dscp {
         set_dscp(fd, dscp);
     }
@@ -116,6 +117,15 @@ pub fn no_delay(fd: RawFd) {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).ok();
 }
 
+/// A peer that is silent for a minute is asked whether it is there, and given up after another: one that vanished
+/// without a word would keep its session for ever.
+fn ask_silent_peers(fd: RawFd) {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1).ok();
+    for (name, value) in [(libc::TCP_KEEPIDLE, 60), (libc::TCP_KEEPINTVL, 10), (libc::TCP_KEEPCNT, 6)] {
+        set_option(fd, libc::IPPROTO_TCP, name, value).ok();
+    }
+}
+
 /// What a connection attempt came to.
 pub fn connect_error(fd: RawFd) -> Option<io::Error> {
     match get_option(fd, libc::SOL_SOCKET, libc::SO_ERROR) {
@@ -136,6 +146,9 @@ pub fn tcp_listener(addr: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
     if shared {
         set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
+    // what is accepted has these options as well
+    no_delay(fd);
+    ask_silent_peers(fd);
     bind(fd, addr)?;
     listen(fd)?;
     Ok(socket)
@@ -155,7 +168,6 @@ pub fn accept_tcp(fd: RawFd) -> io::Result<(OwnedFd, SockAddr)> {
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         OwnedFd::from_raw_fd(check(libc::accept4(fd, from.as_mut_ptr(), &raw mut len, flags))?)
     };
-    no_delay(socket.as_raw_fd());
     Ok((socket, from))
 }
 
@@ -278,4 +290,28 @@ pub fn error_name(error: &io::Error) -> String {
         None => return error.to_string(),
     };
     name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_of_a_connection_are_quick_and_ask_whether_a_silent_peer_is_there() {
+        let listener = tcp_listener("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let at = local_address(listener.as_raw_fd()).unwrap();
+        let client = tcp_connecting(at, None, None).unwrap();
+        let accepted = loop {
+            match accept_tcp(listener.as_raw_fd()) {
+                Ok((socket, _)) => break socket,
+                Err(error) => assert!(would_block(&error), "{error}"),
+            }
+        };
+        for socket in [client, accepted] {
+            let fd = socket.as_raw_fd();
+            assert_eq!(get_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).unwrap(), 1);
+            assert_eq!(get_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE).unwrap(), 1);
+            assert_eq!(get_option(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE).unwrap(), 60);
+        }
+    }
 }

@@ -30,6 +30,7 @@ mod rates;
 mod retries;
 mod retry;
 mod rules;
+mod scarcity;
 mod sessions;
 mod streams;
 mod udp;

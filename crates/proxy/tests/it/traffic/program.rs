@@ -21,11 +21,22 @@ impl Program {
         Self::start_in(tempfile::tempdir().unwrap(), flags, config)
     }
 
+    /// Starts it with so many descriptors, and no way to more.
+    pub(super) fn start_with_files(files: u32, flags: &[&str], config: &str) -> Self {
+        let limit = format!("--nofile={files}");
+        Self::start_by(&["prlimit", &limit, "--"], tempfile::tempdir().unwrap(), flags, config)
+    }
+
     pub(super) fn start_in(dir: tempfile::TempDir, flags: &[&str], config: &str) -> Self {
+        Self::start_by(&[], dir, flags, config)
+    }
+
+    fn start_by(starter: &[&str], dir: tempfile::TempDir, flags: &[&str], config: &str) -> Self {
         std::fs::write(dir.path().join("proxy.yaml"), config).unwrap();
         let api = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let listen = api.to_string();
-        let child = spawn(dir.path(), &[&["-c", "proxy.yaml", "--api", &listen], flags].concat());
+        let words = [&["-c", "proxy.yaml", "--api", &listen], flags].concat();
+        let child = spawn_by(starter, dir.path(), &words);
         let mut program = Self { child, api, dir };
         until("the proxy to be ready", || {
             assert!(program.exit_code().is_none(), "it ended: {}", program.log());
@@ -101,11 +112,17 @@ impl Drop for Program {
 }
 
 /// Starts it in a folder with nothing in its environment; it dies with this thread.
-#[expect(clippy::disallowed_methods, reason = "the test is about the program as it is started")]
 pub(super) fn spawn(folder: &Path, words: &[&str]) -> Child {
+    spawn_by(&[], folder, words)
+}
+
+/// The same, by another program that becomes it.
+#[expect(clippy::disallowed_methods, reason = "the test is about the program as it is started")]
+fn spawn_by(starter: &[&str], folder: &Path, words: &[&str]) -> Child {
     let log = File::create(folder.join("log")).unwrap();
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_portolan-proxy")]).args(words);
+    command.args(["--pdeathsig", "KILL", "--"]).args(starter);
+    command.arg(env!("CARGO_BIN_EXE_portolan-proxy")).args(words);
     command.current_dir(folder).env_clear().stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     command.spawn().expect("setpriv of util-linux starts it")
 }

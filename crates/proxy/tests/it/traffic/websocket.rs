@@ -139,7 +139,7 @@ pub(super) fn ws_cluster(port: u16) -> Value {
     json!({ "name": "ws", "spec": { "protocol": "WebSocket", "port": port }, "endpoints": [{ "spec": { "address": "127.0.0.1" } }] })
 }
 
-fn talk(port: u16) {
+pub(super) fn talk(port: u16) {
     let mut client = Peer::connect(port, "/some/path?q=1", &["chat", "other"]);
     client.send(Opcode::Binary, b"bytes");
     assert_eq!(client.next(), Got::Binary(b"bytes".to_vec()));
