@@ -2,7 +2,8 @@
 
 use portolan_proxy::config::types::HeaderItem;
 use portolan_proxy::proto::json_socket::{
-    Rejected, build_request, count_hop, header_end, hops, parse_request, parse_response,
+    Rejected, add_token, build_request, count_hop, farewell, header_end, hops, parse_farewell, parse_request,
+    parse_response, take_token,
 };
 use serde_json::{Map, Value};
 
@@ -11,6 +12,9 @@ pub(crate) fn run(bytes: &[u8]) {
     match parse_request(bytes) {
         Ok(header) => accepted(bytes, header),
         Err(rejected) => refused(bytes.len(), rejected),
+    }
+    if let Some((port, token)) = parse_farewell(bytes) {
+        assert_eq!(parse_farewell(&farewell(port, token)), Some((port, token)));
     }
     if let Err(rejected) = parse_response(bytes) {
         assert_eq!(parse_response(&rejected.to_bytes()), Err(rejected), "a refusal passed on is the same refusal");
@@ -40,6 +44,9 @@ fn accepted(bytes: &[u8], header: Map<String, Value>) {
     let expected = if has_labels { behind.saturating_add(1) } else { behind };
     assert_eq!(hops(&counted), expected, "each proxy counts once");
     build_request(None, &metadata);
+
+    let mut signed = parse_request(&add_token(bytes, 7)).expect("a signed header is a header");
+    assert_eq!(take_token(&mut signed), Some(7));
 }
 
 /// A refusal is told in bounded words that its reader understands.

@@ -35,5 +35,6 @@ fn corpus() -> PathBuf {
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    let found = fs::read_dir(folder).expect("the folder can be read");
+    found.map(|entry| entry.expect("an entry can be read").path()).collect()
 }

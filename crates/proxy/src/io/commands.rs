@@ -1,5 +1,6 @@
 //! What other threads ask of a worker.
 
+use super::flow::FlowKey;
 use super::link::{Codec, Link};
 use super::port::{Inlet, Port};
 use super::session::{Decision, Session, Stage};
@@ -37,6 +38,11 @@ pub(super) enum Command {
         reply: SyncSender<Swept>,
     },
     Said(Vec<(Member, Vec<u8>)>),
+    /// A JSONSocket client is done with the session of a flow.
+    Farewell {
+        flow: FlowKey,
+        token: u64,
+    },
     Answer {
         session: Key,
         response: Box<Response>,
@@ -134,6 +140,7 @@ impl Worker {
             Command::List { filter, from, limit, reply } => drop(reply.send(self.list(&filter, from, limit))),
             Command::Sweep { filter, from, how, reply } => drop(reply.send(self.sweep(&filter, from, how))),
             Command::Said(messages) => self.said.extend(messages),
+            Command::Farewell { flow, token } => self.take_leave(flow, token),
             Command::Answer { session, response } => self.handle_api_answer(session, &response),
             Command::Resolved { session, stage, addresses } => self.resolved(session, stage, &addresses),
             Command::Drain => {

@@ -86,9 +86,12 @@ impl Worker {
     /// Releases what a stage holds: socket, counts, group.
     pub(super) fn give_up_stage(&mut self, session: &mut Session, stage: usize) {
         let key = session.key;
+        let link = std::mem::take(&mut session.stages[stage].link);
+        if let Link::Datagram(socket) = &link {
+            self.say_farewell(session, stage, socket);
+        }
         let place = &mut session.stages[stage];
         settle_pending(place);
-        let link = std::mem::take(&mut place.link);
         place.handshake = None;
         if let (Link::Sync(membership), Some(outlet)) = (&link, &place.outlet) {
             outlet.groups.leave(membership);
@@ -331,8 +334,13 @@ impl Worker {
     fn begin_handshake(&mut self, session: &mut Session, stage: usize, spec: &ClusterSpec) -> bool {
         let ClusterSpec::JsonSocket(json) = spec else { return false };
         let header = json_socket::build_request(json.header.as_deref(), &session.metadata());
-        // Only a proxy of ours gets its header repeated, so only there a label of ours is understood.
-        let header = if json.retransmit_ms > 0 { json_socket::count_hop(&header, session.hops) } else { header };
+        // Only a proxy of ours gets its header repeated, so only there labels and words of ours are understood.
+        let header = if json.retransmit_ms > 0 {
+            let counted = json_socket::count_hop(&header, session.hops);
+            json_socket::add_token(&counted, self.farewell_token(session, stage))
+        } else {
+            header
+        };
         let handshake =
             Handshake { header, answer: Vec::new(), retransmit_ms: json.retransmit_ms, sent_at: self.now.ms };
         session.stages[stage].handshake = Some(Box::new(handshake));

@@ -110,6 +110,7 @@ impl DataPlane {
             loops: Loops::default(),
             stdio: Arc::default(),
             seed: sys::random_u64(),
+            farewell_seed: sys::random_u64(),
         });
         let threads = (0..workers).map(|id| spawn(id, Arc::clone(&shared), pin)).collect::<io::Result<_>>()?;
         Ok(Arc::new(Self { shared, buffers, address, threads: Mutex::new(threads), ports: Mutex::default() }))

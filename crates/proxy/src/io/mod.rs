@@ -26,6 +26,7 @@ mod commands;
 mod connect;
 pub mod engine;
 mod exchange;
+mod farewell;
 pub mod flow;
 mod health;
 mod life;

@@ -1,5 +1,6 @@
 //! Messages on their way through a session: source, stages in order, back to the source.
 
+use super::farewell::after_header;
 use super::link::{Codec, HIGH_WATER, Link, Written};
 use super::log::{Line, LogFile};
 use super::loops::MOST_HOPS;
@@ -40,10 +41,10 @@ impl Worker {
         match &session.greeting {
             Greeting::Waiting(_) => self.handle_header(session, message.data),
             Greeting::Read(header) if **header == *message.data => {}
-            Greeting::None | Greeting::Read(_) => self.forward(session, 0, message),
+            Greeting::None | Greeting::Open(_) | Greeting::Read(_) => self.forward(session, 0, message),
             Greeting::Answered(header) if **header == *message.data => self.accept_header(session),
-            Greeting::Answered(_) => {
-                session.greeting = Greeting::None;
+            Greeting::Answered(header) => {
+                session.greeting = after_header(header);
                 self.choose_path(session);
                 self.forward(session, 0, message);
             }
@@ -347,7 +348,8 @@ impl Worker {
         }
     }
 
-    fn import_header(session: &mut Session, header: serde_json::Map<String, Value>) {
+    fn import_header(session: &mut Session, mut header: serde_json::Map<String, Value>) {
+        json_socket::take_token(&mut header);
         let mut metadata = session.metadata();
         let labels = header.get("labels").cloned();
         metadata["JSONSocket"] = Value::Object(header);

@@ -93,6 +93,8 @@ pub(super) enum Greeting {
     Read(Box<[u8]>),
     /// It was answered; a repetition before any data is answered again.
     Answered(Box<[u8]>),
+    /// Data has come; the client's farewell will have this word.
+    Open(u64),
 }
 
 /// Which rule and route a session got.

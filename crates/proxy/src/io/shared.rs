@@ -46,6 +46,8 @@ pub(super) struct Shared {
     pub stdio: Arc<Stdio>,
     /// Keys the flow tables.
     pub seed: u64,
+    /// Keys the words of farewells, which others get to see.
+    pub farewell_seed: u64,
 }
 
 /// Which worker has the session of a name. Names are kept as hashes: a session knows its own name.

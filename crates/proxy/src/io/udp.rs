@@ -50,6 +50,9 @@ impl Worker {
         let key = FlowKey::new(address, port, peer_port);
         let hash = self.flows.hash(&key);
         let found = self.flows.get(hash, &key, |slot| self.hot[slot as usize].key);
+        if found.is_none() && self.is_farewell(&key, self.received.data(i)) {
+            return;
+        }
         let Some(slot) = found.or_else(|| self.open_udp(key, hash, &from, self.dscp_of(port, i))) else { return };
         self.next_in_group[i] = END;
         let hot = &mut self.hot[slot as usize];
@@ -224,7 +227,7 @@ impl Worker {
     pub(super) fn choose_path(&mut self, session: &super::session::Session) {
         let fast = session.life.is_open()
             && matches!(session.source, Link::UdpPeer)
-            && matches!(session.greeting, Greeting::None)
+            && matches!(session.greeting, Greeting::None | Greeting::Open(_))
             && session.stages.len() == 1
             // packets leave joined as segments, which Unix sockets would take for one message
             && session.stages[0].cluster.as_ref().is_some_and(|cluster| cluster.spec.is_over_udp())

@@ -101,6 +101,43 @@ pub fn count_hop(header: &[u8], behind: u8) -> Vec<u8> {
     version_last(fields)
 }
 
+/// The word that a client's farewell has to know.
+const TOKEN: &str = "portolan-token";
+/// How a farewell begins.
+const FAREWELL: &str = "{\"portolan-end\":";
+/// Bytes of a farewell, at most.
+const LONGEST_FAREWELL: usize = 200;
+
+/// A header that tells the word of its client's farewell.
+pub fn add_token(header: &[u8], token: u64) -> Vec<u8> {
+    let Ok(Value::Object(mut fields)) = serde_json::from_slice(header) else { return header.to_vec() };
+    fields.insert(TOKEN.to_owned(), Value::String(format!("{token:016x}")));
+    fields.remove(VERSION);
+    version_last(fields)
+}
+
+/// Takes the word out of a header that was read: nobody else is to know it.
+pub fn take_token(header: &mut Map<String, Value>) -> Option<u64> {
+    header.remove(TOKEN).and_then(|token| u64::from_str_radix(token.as_str()?, 16).ok())
+}
+
+/// A client's last word, said from another port than that of its session. A server would take it for the header of
+/// another session if it did not know it, so it is for proxies of ours alone.
+pub fn farewell(port: u16, token: u64) -> Vec<u8> {
+    format!("{FAREWELL}{{\"port\":{port},\"token\":\"{token:016x}\"}},\"{VERSION}\":1}}").into_bytes()
+}
+
+/// Reads a farewell: the port of the session that is over, and its word.
+pub fn parse_farewell(bytes: &[u8]) -> Option<(u16, u64)> {
+    if bytes.len() > LONGEST_FAREWELL || !bytes.starts_with(FAREWELL.as_bytes()) {
+        return None;
+    }
+    let said = serde_json::from_slice::<Value>(bytes).ok()?;
+    let end = said.get("portolan-end")?;
+    let port = end.get("port")?.as_u64().and_then(|port| u16::try_from(port).ok())?;
+    Some((port, u64::from_str_radix(end.get("token")?.as_str()?, 16).ok()?))
+}
+
 fn is_something(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -228,6 +265,23 @@ mod tests {
         assert_eq!(built(None, &metadata), r#"{"labels":{"a":"x"},"JSONSocketVersion":1}"#);
         assert_eq!(built(None, &json!({})), r#"{"JSONSocketVersion":1}"#);
         assert_eq!(built(Some(&[]), &metadata), r#"{"JSONSocketVersion":1}"#);
+    }
+
+    #[test]
+    fn a_farewell_knows_the_word_of_the_header() {
+        let header = add_token(br#"{"labels":{"a":"x"},"JSONSocketVersion":1}"#, 7);
+        let mut read = parse_request(&header).unwrap();
+        assert_eq!((take_token(&mut read), take_token(&mut read), read.len()), (Some(7), None, 2));
+        assert_eq!(parse_farewell(&farewell(65_535, u64::MAX)), Some((65_535, u64::MAX)));
+        assert_eq!(parse_farewell(&header), None);
+        for bad in [
+            "",
+            "{\"portolan-end\":",
+            "{\"portolan-end\":{\"port\":65536,\"token\":\"7\"}}",
+            "{\"portolan-end\":{\"port\":1}}",
+        ] {
+            assert_eq!(parse_farewell(bad.as_bytes()), None, "{bad}");
+        }
     }
 
     #[test]

@@ -145,3 +145,40 @@ fn a_lost_header_is_sent_again_only_where_that_is_asked_for() {
         assert!(is_silent(&client));
     }
 }
+
+#[test]
+fn a_server_over_udp_learns_from_our_client_that_a_session_is_over() {
+    // one destination takes the long way through the worker, the other the short one
+    for is_udp in [false, true] {
+        let (gateway, worker) = (Lab::new(), Lab::new());
+        let (port, between, upstream) = (free_port(), free_port(), UdpEcho::start(""));
+        let echo = json!({ "spec": { "protocol": "Echo" } });
+        worker.listener("js", listener(between), if is_udp { upstream.cluster("c") } else { echo });
+        let cluster = json!({ "name": "next", "endpoints": [{ "spec": { "address": "127.0.0.1" } }],
+            "spec": { "protocol": "JSONSocket", "transport": { "protocol": "UDP", "port": between },
+                "handshake": { "retransmit_ms": 100 } } });
+        gateway.listener("l", json!({ "protocol": "UDP", "port": port }), cluster);
+        let clients = [udp_client(port), udp_client(port)];
+        for client in &clients {
+            assert_eq!(ask(client, "hello"), "hello");
+        }
+        let before = worker.session_names();
+        assert_eq!(before.len(), 2);
+        let header = worker.sessions()[0]["metadata"]["JSONSocket"].clone();
+        assert_eq!(header.as_object().unwrap().keys().collect::<Vec<_>>(), ["JSONSocketVersion", "labels"]);
+
+        // who does not know the word ends nothing
+        let peer = worker.sessions()[0]["metadata"]["UDP"]["src_port"].clone();
+        let forged =
+            format!(r#"{{"portolan-end":{{"port":{peer},"token":"0000000000000007"}},"JSONSocketVersion":1}}"#);
+        let stranger = udp_client(between);
+        stranger.send(forged.as_bytes()).unwrap();
+        assert!(is_silent(&stranger));
+        assert_eq!(worker.session_names(), before);
+
+        gateway.delete(&super::lab::session_path(&gateway.session_names()[0]));
+        until("the session to end behind it", || worker.session_names().len() == 1);
+        assert_eq!(ask(&clients[1], "still here"), "still here");
+        assert_eq!(worker.metric("portolan_proxy_sessions_total"), Some(2), "a farewell is no session");
+    }
+}

@@ -139,7 +139,9 @@ fn a_flood_of_requests_is_turned_away_and_traffic_does_not_feel_it() {
         });
         // some never finish their request, the others ask without pause
         let silent: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(program.api).unwrap()).collect();
-        silent.iter().for_each(|mut stream| stream.write_all(b"POST /api/v1/clusters HTTP/1.1\r\n").unwrap());
+        for mut stream in &silent {
+            stream.write_all(b"POST /api/v1/clusters HTTP/1.1\r\n").unwrap();
+        }
         let end = Instant::now() + Duration::from_secs(2);
         let asking: Vec<_> = (0..24)
             .map(|_| {
@@ -176,7 +178,9 @@ fn clients_that_never_speak_are_let_go_and_counted() {
     let echo = json!({ "destination": { "spec": { "protocol": "Echo" } } });
     lab.listener_with("l", json!({ "protocol": "WebSocket", "port": port }), echo, json!({ "setup_timeout": 1 }));
     let mut silent: Vec<TcpStream> = (0..SILENT).map(|_| tcp_client(port)).collect();
-    silent.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost").unwrap());
+    for client in &mut silent {
+        client.write_all(b"GET / HTTP/1.1\r\nHost").unwrap();
+    }
     super::websocket::talk(port);
     for client in &mut silent {
         assert_eq!(client.read(&mut [0; 10]).unwrap_or(0), 0);
