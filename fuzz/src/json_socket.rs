@@ -36,7 +36,8 @@ fn accepted(bytes: &[u8], header: Map<String, Value>) {
     let everything = [HeaderItem::Copy { from: "/".to_owned(), to: "/".to_owned() }];
     let sent = build_request(Some(&everything), &metadata);
     let read = parse_request(&sent).expect("what we send is a header");
-    assert_eq!(build_request(Some(&everything), &Value::Object(read)), sent, "a header sent on stays as it is");
+    let again = build_request(Some(&everything), &Value::Object(read));
+    assert!(again == sent || crate::has_double(&metadata), "a header sent on stays as it is");
     assert_eq!(header_end(&sent), Some(sent.len()), "a header ends where it ends");
 
     let counted = parse_request(&count_hop(bytes, behind)).expect("a counted header is a header");
