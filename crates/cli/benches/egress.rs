@@ -63,7 +63,8 @@ fn planner(bench: &mut Bench) -> anyhow::Result<()> {
         move || {
             for _ in 0..200 {
                 number += 1;
-                let name = PolicyName { namespace: Some("new".into()), name: format!("p{number}").into() };
+                let namespace = format!("ns{}", number % 100);
+                let name = PolicyName { namespace: Some(namespace.into()), name: format!("new{number}").into() };
                 std::hint::black_box(planner.change(Change::Policy(name.clone(), Some(policy(1_000_000 + number)))));
                 std::hint::black_box(planner.change(Change::Policy(name, None)));
             }

@@ -2,18 +2,22 @@
 //! plan gives them. Everything a controller sees is as with real agents; no packet goes anywhere.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
+use kube::core::object::HasStatus;
 use portolan_api::address_claim::{AddressClaim, AddressClaimStatus, EgressHolding, HoldingState};
 use portolan_api::egress::{EgressTunnel, EgressTunnelStatus, Phase};
 use portolan_api::words::conditions::HELD;
+use serde::Serialize;
 
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
 use crate::runtime::conditions::condition;
 use crate::runtime::store::{Key, Store};
 use crate::runtime::turn::{Next, Turn};
-use crate::runtime::watch::{Selection, Watches};
+use crate::runtime::watch::{Kind, Selection, Watches};
 use crate::runtime::write::Writer;
 
 /// Starts one loop for the agents of all nodes.
@@ -86,23 +90,47 @@ impl Turn for Agents {
             self.claims.for_each(|key, _| _ = dirty.insert(key.clone()));
             self.dirty_tunnels.extend(moved);
         }
-        let mut first = Ok(Next::OnChange);
-        for key in std::mem::take(&mut self.dirty_tunnels) {
-            let Some(tunnel) = self.tunnels.get(&key) else { continue };
-            let Some(want) = self.tunnel(&tunnel) else { continue };
-            if let Err(problem) = self.writer.status(&self.tunnels, tunnel.as_ref(), &want).await {
-                self.dirty_tunnels.insert(key);
-                first = first.and(Err(problem));
-            }
-        }
-        for key in std::mem::take(&mut self.dirty_claims) {
-            let Some(claim) = self.claims.get(&key) else { continue };
-            let Some(want) = self.holding(&claim) else { continue };
-            if let Err(problem) = self.writer.status(&self.claims, claim.as_ref(), &want).await {
-                self.dirty_claims.insert(key);
-                first = first.and(Err(problem));
-            }
-        }
-        first
+        let of_tunnels = words(&self.tunnels, &self.dirty_tunnels, |tunnel| self.tunnel(tunnel));
+        let tunnels = say(&self.writer, &self.tunnels, of_tunnels, &mut self.dirty_tunnels).await;
+        let of_claims = words(&self.claims, &self.dirty_claims, |claim| self.holding(claim));
+        let claims = say(&self.writer, &self.claims, of_claims, &mut self.dirty_claims).await;
+        tunnels.and(claims).map(|()| Next::OnChange)
     }
 }
+
+/// An object, and what its status should say.
+type Word<K> = (Arc<K>, <K as HasStatus>::Status);
+
+fn words<K: Kind + HasStatus>(
+    store: &Store<K>,
+    keys: &BTreeSet<Key>,
+    word: impl Fn(&K) -> Option<K::Status>,
+) -> Vec<Word<K>> {
+    let seen = keys.iter().filter_map(|key| store.get(key));
+    seen.filter_map(|object| Some((object.clone(), word(&object)?))).collect()
+}
+
+/// Writes the words, several at a time as nodes would; what failed is what stays dirty.
+async fn say<K>(writer: &Writer, store: &Store<K>, words: Vec<Word<K>>, dirty: &mut BTreeSet<Key>) -> Result<(), Error>
+where
+    K: Kind + HasStatus,
+    K::Status: Serialize + Send + Sync,
+{
+    dirty.clear();
+    let work = futures::stream::iter(words).map(|(object, want)| async move {
+        let outcome = writer.status(store, object.as_ref(), &want).await;
+        (object, outcome)
+    });
+    let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
+    let mut first = Ok(());
+    for (object, outcome) in ended {
+        if let Err(problem) = outcome {
+            dirty.insert(Key::of(object.as_ref()));
+            first = first.and(Err(problem));
+        }
+    }
+    first
+}
+
+/// How many writes are under way at a time.
+const AT_ONCE: usize = 16;

@@ -151,8 +151,8 @@ fn withdrawn(model: &Model, claim: &AddressClaim) -> bool {
     let holding = claim.status.as_ref().and_then(|status| status.egress.as_ref());
     let state = holding.and_then(|holding| holding.state);
     let never_held = state.is_none();
-    let alive =
-        record.node.as_deref().is_some_and(|node| model.planner.world().nodes.get(node).is_some_and(|node| node.ready));
+    let node = record.node.as_deref().and_then(|node| model.planner.node(node));
+    let alive = node.is_some_and(|node| node.ready);
     never_held || state == Some(HoldingState::Released) || !alive
 }
 

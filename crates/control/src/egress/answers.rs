@@ -180,7 +180,7 @@ pub(crate) async fn why_address(client: &Client, name: &str) -> Result<Answer, U
 pub(crate) async fn why_policy(client: &Client, name: &str) -> Result<Answer, Unanswered> {
     let (cache, model) = Objects::read(client).await?.model(Families::default());
     let policy = policy_name(name);
-    let known = model.planner.world().policies.contains_key(&policy) || model.problems.contains_key(&policy);
+    let known = model.planner.policy(&policy).is_some() || model.problems.contains_key(&policy);
     if !known {
         return Err(Unanswered::NotFound {
             what: format!("there is no policy `{policy}`"),
@@ -316,7 +316,7 @@ pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Ans
 }
 
 fn loss(model: &mut Model, node: &str) -> Result<Answer, Unanswered> {
-    let Some(mut lost) = model.planner.world().nodes.get(node).cloned() else {
+    let Some(mut lost) = model.planner.node(node).cloned() else {
         return Err(Unanswered::NotFound {
             what: format!("there is no node `{node}`"),
             hint: "see which there are: kubectl get nodes".to_owned(),

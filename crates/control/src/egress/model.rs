@@ -161,7 +161,7 @@ impl Model {
         let mut changes = Vec::new();
         for name in names {
             let now = node(cache, &name, probation, now);
-            dirty.standby |= self.planner.world().nodes.get(&name) != now.as_ref();
+            dirty.standby |= self.planner.node(&name) != now.as_ref();
             // The phase of a tunnel is shown by every gateway that selects the node.
             dirty.gateways.extend(self.planner.gateways_of(&name));
             changes.push((name, now));
@@ -255,7 +255,7 @@ impl Model {
             None => self.problems.remove(&name),
         };
         let uid = |policy: Option<&Policy>| policy.map(|policy| policy.uid.clone());
-        let known = uid(self.planner.world().policies.get(&name)) == uid(standing.policy.as_ref());
+        let known = uid(self.planner.policy(&name)) == uid(standing.policy.as_ref());
         let own = standing.policy.as_ref().map(|policy| policy.gateway.clone());
         dirty.take(self.planner.change(Change::Policy(name.clone(), standing.policy)));
         // One that is seen late, as our view was old, may have been granted something by whoever led meanwhile.

@@ -23,11 +23,8 @@ impl Planner {
     pub fn plan(&self) -> Plan {
         let mut plan =
             Plan { recycled: self.recycled(), moves: self.moves.clone(), bindings: self.bindings(), ..Plan::default() };
-        for name in self.world.policies.keys() {
-            if let Some(unmet) = self.unmet(name) {
-                plan.unmet.insert(name.clone(), unmet);
-            }
-        }
+        let unmet = |name: &PolicyName| Some((name.clone(), self.unmet(name)?));
+        plan.unmet = self.policies.iter().filter_map(|(_, row)| unmet(&row.name)).collect();
         for (gateway, gate) in &self.gates {
             plan.views.insert(gateway.clone(), self.view_of(gate, usize::MAX));
             let in_service = gate.seats.values().filter(|seat| !seat.users.is_empty());

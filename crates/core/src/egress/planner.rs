@@ -70,6 +70,7 @@ pub(super) struct Stray {
 /// Decides who gets which address and node, all at once or change by change.
 #[derive(Debug, Clone, Default)]
 pub struct Planner {
+    /// Without its policies, which are in the rows.
     pub(super) world: World,
     pub(super) gates: BTreeMap<GatewayName, Gate>,
     pub(super) policies: Policies,
@@ -88,16 +89,16 @@ impl Planner {
     /// Plans the world: what is recorded claims first.
     pub fn new(world: World, ledger: Ledger) -> Self {
         let mut planner = Self { world, ..Self::default() };
-        let Self { world, nodes, .. } = &mut planner;
+        let Self { world, nodes, policies, .. } = &mut planner;
         for (name, node) in &world.nodes {
             let id = nodes.id(name, world.seed);
             nodes.set_capacity(id, node.capacity);
         }
+        let asking = std::mem::take(&mut world.policies);
+        *policies = Policies::with_capacity(asking.len());
+        let policies = asking.into_iter().map(|(name, policy)| policies.add(name, policy)).collect();
         let mut round = Round::default();
         let gateways: Vec<GatewayName> = planner.world.gateways.keys().cloned().collect();
-        planner.policies = Policies::with_capacity(planner.world.policies.len());
-        let policies = planner.world.policies.iter();
-        let policies = policies.map(|(name, policy)| planner.policies.add(name.clone(), policy.clone())).collect();
         planner.absorb(&gateways, ledger, policies, &mut round);
         planner.settle(round);
         planner
@@ -147,9 +148,20 @@ impl Planner {
         self.settle(round)
     }
 
-    /// The world as it stands.
-    pub fn world(&self) -> &World {
-        &self.world
+    /// The world as it stands, to plan it once more.
+    pub fn world(&self) -> World {
+        let policies = self.policies.iter().map(|(_, row)| (row.name.clone(), row.spec.clone())).collect();
+        World { policies, ..self.world.clone() }
+    }
+
+    /// A policy, served or not.
+    pub fn policy(&self, name: &PolicyName) -> Option<&Policy> {
+        self.policies.find(name).map(|id| &self.policies[id].spec)
+    }
+
+    /// A node, selected by a gateway or not.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.world.nodes.get(name)
     }
 
     /// What has been decided, as a ledger.
@@ -249,18 +261,15 @@ impl Planner {
     }
 
     fn change_policy(&mut self, name: PolicyName, policy: Option<Policy>, round: &mut Round) {
-        let before = match &policy {
-            Some(policy) => self.world.policies.insert(name.clone(), policy.clone()),
-            None => self.world.policies.remove(&name),
-        };
-        if before == policy {
+        let known = self.policies.find(&name);
+        let before = known.map(|id| &self.policies[id].spec);
+        if before == policy.as_ref() {
             return;
         }
         round.touched.policies.insert(name.clone());
-        let known = before.as_ref().and_then(|_| self.policies.find(&name));
-        let same = matches!((&before, &policy), (Some(before), Some(after)) if before.uid == after.uid);
-        let binding = known.filter(|_| same).and_then(|id| self.bound(id));
-        if let (Some(id), Some(before), Some(after), Some(binding)) = (known, &before, &policy, &binding)
+        let same = before.zip(policy.as_ref()).filter(|(before, after)| before.uid == after.uid);
+        let binding = known.filter(|_| same.is_some()).and_then(|id| self.bound(id));
+        if let (Some(id), Some((before, after)), Some(binding)) = (known, same, &binding)
             && (before.ask, before.created) != (after.ask, after.created)
             && self.gates[&binding.gateway].spec.exclusive
         {

@@ -60,7 +60,7 @@ impl Planner {
     /// True if a policy names the gateway, or has something of it.
     pub fn is_used(&self, gateway: &str) -> bool {
         let granted = self.gates.get(gateway).is_some_and(|gate| gate.policies > 0);
-        granted || self.world.policies.values().any(|policy| *policy.gateway == *gateway)
+        granted || self.policies.iter().any(|(_, row)| *row.spec.gateway == *gateway)
     }
 
     /// An address in use that is no longer in its gateway's pool.
@@ -75,8 +75,8 @@ impl Planner {
         self.gates.get(gateway).map(Usage::of).unwrap_or_default()
     }
 
-    /// Every policy that does not get all it asks for.
+    /// Every policy that does not get all it asks for, in no order.
     pub fn unmet_policies(&self) -> impl Iterator<Item = &PolicyName> {
-        self.world.policies.keys().filter(|policy| self.unmet(policy).is_some())
+        self.policies.iter().map(|(_, row)| &row.name).filter(|policy| self.unmet(policy).is_some())
     }
 }

@@ -74,11 +74,11 @@ fn every_change_gives_what_planning_anew_would_give() {
             }
             let (before, mut ledger) = (planner.plan(), planner.ledger());
             let change = worlds::change(&mut tape, &planner);
-            adjust(&mut ledger, &change, planner.world());
+            adjust(&mut ledger, &change, &planner.world());
             let touched = planner.change(change.clone());
             let after = planner.plan();
-            let anew = model::plan(planner.world(), &ledger);
-            let full = plan(planner.world(), &ledger);
+            let anew = model::plan(&planner.world(), &ledger);
+            let full = plan(&planner.world(), &ledger);
             prop_assert!(full == anew, "full\n{}\nfrom {ledger:?}\nin {:?}", difference(&full, &anew), planner.world());
             let told = || difference(&after, &anew);
             prop_assert!(after == anew, "{change:?}\n{}\nfrom {ledger:?}\nin {:?}", told(), planner.world());
@@ -86,7 +86,7 @@ fn every_change_gives_what_planning_anew_would_give() {
             let missed = untouched(&before, &after, &touched);
             prop_assert!(missed.is_empty(), "{change:?} changed but did not touch {missed:?}\n{before:#?}\n{after:#?}");
         }
-        keeps_every_law(planner.world(), &planner.ledger(), &plan(planner.world(), &planner.ledger()))
+        keeps_every_law(&planner.world(), &planner.ledger(), &plan(&planner.world(), &planner.ledger()))
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));
 }

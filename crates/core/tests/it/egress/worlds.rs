@@ -206,14 +206,14 @@ pub(crate) fn ledger(tape: &mut Tape<'_>, world: &World) -> Ledger {
 
 pub(crate) fn change(tape: &mut Tape<'_>, planner: &Planner) -> Change {
     let gateways = 4;
-    let known: Vec<PolicyName> = planner.world().policies.keys().cloned().collect();
+    let known: Vec<PolicyName> = planner.world().policies.into_keys().collect();
     match tape.below(16) {
         0..=2 => Change::Policy(policy_name(tape), Some(policy(tape, gateways))),
         3 | 4 if !known.is_empty() => Change::Policy(known[tape.below(known.len())].clone(), None),
         5 if !known.is_empty() => {
             let name = known[tape.below(known.len())].clone();
             let mut changed = policy(tape, gateways);
-            changed.uid = planner.world().policies[&name].uid.clone();
+            changed.uid = planner.policy(&name).unwrap().uid.clone();
             Change::Policy(name, Some(changed))
         }
         6 | 7 => Change::Node(name("n", tape.below(6)), Some(node(tape))),
