@@ -33,8 +33,8 @@ struct Agents {
     claims: Store<AddressClaim>,
     writer: Writer,
     /// Tunnels and claims whose word may differ, kept until it was written.
-    dirty_tunnels: BTreeSet<Key>,
-    dirty_claims: BTreeSet<Key>,
+    dirty_tunnels: BTreeSet<Arc<Key>>,
+    dirty_claims: BTreeSet<Arc<Key>>,
 }
 
 impl Agents {
@@ -103,7 +103,7 @@ type Word<K> = (Arc<K>, <K as HasStatus>::Status);
 
 fn words<K: Kind + HasStatus>(
     store: &Store<K>,
-    keys: &BTreeSet<Key>,
+    keys: &BTreeSet<Arc<Key>>,
     word: impl Fn(&K) -> Option<K::Status>,
 ) -> Vec<Word<K>> {
     let seen = keys.iter().filter_map(|key| store.get(key));
@@ -111,7 +111,12 @@ fn words<K: Kind + HasStatus>(
 }
 
 /// Writes the words, several at a time as nodes would; what failed is what stays dirty.
-async fn say<K>(writer: &Writer, store: &Store<K>, words: Vec<Word<K>>, dirty: &mut BTreeSet<Key>) -> Result<(), Error>
+async fn say<K>(
+    writer: &Writer,
+    store: &Store<K>,
+    words: Vec<Word<K>>,
+    dirty: &mut BTreeSet<Arc<Key>>,
+) -> Result<(), Error>
 where
     K: Kind + HasStatus,
     K::Status: Serialize + Send + Sync,
@@ -125,7 +130,7 @@ where
     let mut first = Ok(());
     for (object, outcome) in ended {
         if let Err(problem) = outcome {
-            dirty.insert(Key::of(object.as_ref()));
+            dirty.insert(Arc::new(Key::of(object.as_ref())));
             first = first.and(Err(problem));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use portolan_api::address_claim::{AddressClaim, HoldingState};
 use portolan_api::egress::{EgressClusterInfoStatus, Phase};
@@ -87,9 +88,10 @@ impl Model {
             dirty.addresses.insert(address);
         });
         let shown = Shown::by_gateways(cache);
-        let mut problems = BTreeMap::new();
+        let (mut problems, mut selected) = (BTreeMap::new(), Selected::default());
         each_policy(cache, |view| {
             let (name, namespace) = (view.name(), namespace_labels(cache, view));
+            selected.expect(&name, view);
             let own = resolve(view, &namespace, &gateways);
             let own = own.as_ref().and_then(|own| Some((own, gateways.by_name.get(own)?)));
             let granted = shown.granted(cache, view, own);
@@ -100,10 +102,7 @@ impl Model {
             dirty.policies.insert(name.clone());
             dirty.slices.insert(name);
         });
-        let (policies, cluster_policies) = (cache.policies.all(), cache.cluster_policies.all());
-        let views = policies.values().map(|policy| PolicyView::from(&**policy));
-        let views = views.chain(cluster_policies.values().map(|policy| PolicyView::from(&**policy)));
-        let selected = Selected::whole(cache, views.map(|view| (view.name(), view)));
+        selected.all_pods(cache);
         dirty.gateways.extend(world.gateways.keys().cloned());
         let planner = Planner::new(world, ledger);
         dirty.addresses.extend(planner.addresses());
@@ -224,7 +223,7 @@ impl Model {
     }
 
     fn follow_policies(&mut self, cache: &Cache, moved: &Moved, regrouped: bool, dirty: &mut Dirty) {
-        let mut keys: BTreeSet<(bool, Key)> = moved.policies.iter().map(|key| (false, key.clone())).collect();
+        let mut keys: BTreeSet<(bool, Arc<Key>)> = moved.policies.iter().map(|key| (false, key.clone())).collect();
         keys.extend(moved.cluster_policies.iter().map(|key| (true, key.clone())));
         for namespace in &moved.namespaces {
             cache.policies.in_namespace(&namespace.name, |key, _| _ = keys.insert((false, key.clone())));

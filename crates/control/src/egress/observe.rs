@@ -18,7 +18,8 @@ use portolan_core::net::claim_name;
 use tokio::time::Instant;
 
 use crate::runtime::lean::{CalicoPool, Pod};
-use crate::runtime::store::{Key, Store, pack};
+use crate::runtime::pack::pack;
+use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
 /// Everything that a decision may look at. Clones see the same objects.
@@ -42,19 +43,19 @@ pub struct Cache {
 /// Keys that moved, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Moved {
-    pub(super) gateways: BTreeSet<Key>,
-    pub(super) policies: BTreeSet<Key>,
-    pub(super) cluster_policies: BTreeSet<Key>,
-    pub(super) claims: BTreeSet<Key>,
-    pub(super) tunnels: BTreeSet<Key>,
-    pub(super) nodes: BTreeSet<Key>,
-    pub(super) namespaces: BTreeSet<Key>,
-    pub(super) pods: BTreeSet<Key>,
+    pub(super) gateways: BTreeSet<Arc<Key>>,
+    pub(super) policies: BTreeSet<Arc<Key>>,
+    pub(super) cluster_policies: BTreeSet<Arc<Key>>,
+    pub(super) claims: BTreeSet<Arc<Key>>,
+    pub(super) tunnels: BTreeSet<Arc<Key>>,
+    pub(super) nodes: BTreeSet<Arc<Key>>,
+    pub(super) namespaces: BTreeSet<Arc<Key>>,
+    pub(super) pods: BTreeSet<Arc<Key>>,
     /// Something that says which ranges are inside the cluster.
     pub(super) ranges: bool,
     /// Slices that somebody else may have written.
-    pub(super) slices: BTreeSet<Key>,
-    pub(super) cluster_slices: BTreeSet<Key>,
+    pub(super) slices: BTreeSet<Arc<Key>>,
+    pub(super) cluster_slices: BTreeSet<Arc<Key>>,
 }
 
 impl Moved {
@@ -71,12 +72,16 @@ impl Cache {
         Self {
             gateways: watches.add(Selection { trim: trim::<EgressGateway>, ..Selection::default() }),
             policies: watches.add(Selection { trim: trim::<EgressPolicy>, pack: Some(pack), ..Selection::default() }),
-            cluster_policies: watches.add(Selection { trim: trim::<EgressClusterPolicy>, ..Selection::default() }),
+            cluster_policies: watches.add(Selection {
+                trim: trim::<EgressClusterPolicy>,
+                pack: Some(pack),
+                ..Selection::default()
+            }),
             claims: watches.add(Selection { trim: trim::<AddressClaim>, ..Selection::default() }),
             tunnels: watches.add(Selection { trim: trim::<EgressTunnel>, ..Selection::default() }),
             infos: watches.add(Selection::default()),
-            slices: watches.add(Selection { pack: Some(pack), ..Selection::default() }),
-            cluster_slices: watches.add(Selection::default()),
+            slices: watches.add(Selection { trim: trim_slice, pack: Some(pack), ..Selection::default() }),
+            cluster_slices: watches.add(Selection { trim: trim_slice, pack: Some(pack), ..Selection::default() }),
             nodes: watches.add(Selection { trim: trim_node, ..Selection::default() }),
             namespaces: watches.add(Selection { trim: trim::<Namespace>, ..Selection::default() }),
             pods: watches.add(Selection { trim: Pod::trim, pack: Some(pack), ..Selection::default() }),
@@ -208,6 +213,13 @@ fn trim<K: Kind>(object: &mut K) {
             metadata.annotations = None;
         }
     }
+}
+
+/// A slice is only compared with what it should say.
+fn trim_slice<K: Kind>(slice: &mut K) {
+    trim(slice);
+    let metadata = slice.meta_mut();
+    (metadata.creation_timestamp, metadata.generation) = (None, None);
 }
 
 fn trim_node(node: &mut Node) {

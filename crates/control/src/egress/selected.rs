@@ -40,7 +40,7 @@ pub(super) struct Selected {
     /// Policies that win for no pod and destination, and who does; none when nobody can.
     shadowed: BTreeMap<PolicyName, Option<PolicyName>>,
     /// Policies that select pods on the host network, which they cannot serve.
-    on_host: BTreeMap<PolicyName, Key>,
+    on_host: BTreeMap<PolicyName, Arc<Key>>,
     /// Who is shadowed must be worked out anew.
     stale: bool,
 }
@@ -73,20 +73,19 @@ impl Selectable {
 }
 
 impl Selected {
+    /// Takes a policy whose pods are yet to be found.
+    pub(super) fn expect(&mut self, name: &PolicyName, view: PolicyView<'_>) {
+        self.scopes.extend(Scope::of(name, view).map(|scope| (name.clone(), scope)));
+    }
+
     /// Everything at once: each pod is asked once for all policies.
-    pub(super) fn whole<'a>(cache: &Cache, policies: impl IntoIterator<Item = (PolicyName, PolicyView<'a>)>) -> Self {
-        let mut selected = Self { stale: true, ..Self::default() };
-        for (name, view) in policies {
-            if let Some(scope) = Scope::of(&name, view) {
-                selected.scopes.insert(name, scope);
-            }
-        }
+    pub(super) fn all_pods(&mut self, cache: &Cache) {
+        self.stale = true;
         let mut pods = Vec::new();
         cache.pods.for_each(|key, _| pods.push(key.clone()));
         for pod in pods {
-            selected.pod(cache, &pod);
+            self.pod(cache, &pod);
         }
-        selected
     }
 
     /// Takes a policy as it is now, or its absence; true when its pods must be listed anew.
@@ -105,7 +104,7 @@ impl Selected {
             return true;
         };
         let mut chosen = Vec::new();
-        let visit = |key: &Key, pod: &Arc<Pod>| {
+        let visit = |key: &Arc<Key>, pod: &Arc<Pod>| {
             if Selectable::of(cache, key, pod).is_some_and(|candidate| scope.selects(&candidate)) {
                 chosen.push((key.clone(), pod.spec.host_network));
             }
@@ -126,7 +125,7 @@ impl Selected {
     }
 
     /// Takes a pod as it is now; gives the policies whose list it was or is on.
-    pub(super) fn pod(&mut self, cache: &Cache, key: &Key) -> BTreeSet<PolicyName> {
+    pub(super) fn pod(&mut self, cache: &Cache, key: &Arc<Key>) -> BTreeSet<PolicyName> {
         let before = self.by_pod.get(key).cloned().unwrap_or_default();
         let pod = cache.pods.get(key);
         let candidate = pod.as_deref().and_then(|pod| Selectable::of(cache, key, pod));
@@ -154,9 +153,9 @@ impl Selected {
     }
 
     /// Notes that a policy selects a pod, or no longer does.
-    fn set(&mut self, pod: &Key, policy: &PolicyName, selects: bool) {
+    fn set(&mut self, pod: &Arc<Key>, policy: &PolicyName, selects: bool) {
         self.stale = true;
-        let (pod, before) = self.by_pod.remove_entry(pod).unwrap_or_else(|| (Arc::new(pod.clone()), Arc::default()));
+        let (pod, before) = self.by_pod.remove_entry(pod).unwrap_or_else(|| (pod.clone(), Arc::default()));
         let mut policies: BTreeSet<PolicyName> = before.iter().cloned().collect();
         if selects {
             policies.insert(policy.clone());
@@ -201,7 +200,7 @@ impl Selected {
 
     /// A pod on the host network that the policy selects and cannot serve.
     pub(super) fn on_host(&self, policy: &PolicyName) -> Option<&Key> {
-        self.on_host.get(policy)
+        self.on_host.get(policy).map(AsRef::as_ref)
     }
 
     /// The policies of a pod, all that select it.

@@ -1,6 +1,7 @@
 //! The slices that list a policy's pods, for other readers: at most 100 pods each, owned by the policy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kube::Resource;
 use kube::api::ObjectMeta;
@@ -68,7 +69,7 @@ async fn of_policy<S: Kind + Serialize, P: Resource<DynamicType = ()>>(
         writer.apply(store, &make(metadata, chunk.to_vec())).await?;
     }
     let mut surplus = Vec::new();
-    let mut visit = |key: &Key, slice: &std::sync::Arc<S>| {
+    let mut visit = |key: &Arc<Key>, slice: &Arc<S>| {
         let of_policy = slice.meta().labels.as_ref().and_then(|labels| labels.get(POLICY_NAME)) == Some(&label);
         let numbered = (0..wanted).any(|number| key.name == slice_name(&policy.name, number));
         if of_policy && !numbered {

@@ -18,8 +18,10 @@ pub struct Pod {
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
     pub node_name: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub host_network: bool,
     /// After trimming, only containers that are told the service range.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<Container>,
 }
 
@@ -59,7 +61,7 @@ impl Pod {
         words.filter_map(|word| word.strip_prefix(SERVICE_RANGE)).flat_map(|ranges| ranges.split(','))
     }
 
-    /// Keeps what tells pods apart and selects them, and the service range if it is there.
+    /// Keeps what names pods and selects them, and the service range if it is there.
     pub fn trim(&mut self) {
         for container in &mut self.spec.containers {
             let Container { command, args } = container;
@@ -68,10 +70,10 @@ impl Pod {
         }
         self.spec.containers.retain(|container| !container.command.is_empty());
         self.spec.containers.shrink_to_fit();
-        let ObjectMeta { name, namespace, uid, labels, resource_version, deletion_timestamp, .. } =
+        let ObjectMeta { name, namespace, labels, resource_version, deletion_timestamp, .. } =
             std::mem::take(&mut self.metadata);
         self.metadata =
-            ObjectMeta { name, namespace, uid, labels, resource_version, deletion_timestamp, ..ObjectMeta::default() };
+            ObjectMeta { name, namespace, labels, resource_version, deletion_timestamp, ..ObjectMeta::default() };
     }
 }
 

@@ -9,7 +9,7 @@
 //!                 lease (renewed in the background; writes end before it can be taken)
 //! ```
 //!
-//! - [`watch`] keeps a [`Store`](store::Store) per kind; [`turn`] runs a capability's loop on settled stores.
+//! - [`watch`] keeps a [`Store`](store::Store) per kind, [`pack`]ed where there are very many objects; [`turn`] runs a capability's loop on settled stores.
 //! - [`write`] and [`events`] speak only when something differs; [`allocate`] changes one object under optimistic lock.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
 //! - [`queue`] orders keyed work; [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
@@ -27,6 +27,7 @@ pub mod fence;
 pub mod lean;
 pub mod lease;
 pub mod metrics;
+pub mod pack;
 pub mod queue;
 pub mod ready;
 pub mod store;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use parking_lot::RwLock;
-use serde::Serialize;
 use tokio::sync::Notify;
 
+use super::pack::{Pack, Packed};
 use super::watch::Kind;
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
@@ -59,7 +59,7 @@ pub(super) type Decoded<K> = Result<Shown<K>, Undecodable>;
 
 /// An object as a watch shows it.
 pub(super) struct Shown<K> {
-    key: Key,
+    key: Arc<Key>,
     uid: Option<String>,
     kept: Kept<K>,
 }
@@ -67,38 +67,28 @@ pub(super) struct Shown<K> {
 /// How an object is kept.
 enum Kept<K> {
     Whole(Arc<K>),
-    /// As text, read again whenever somebody looks: a fraction of the memory.
-    Packed {
-        resource_version: Option<Box<str>>,
-        text: Box<[u8]>,
-    },
-}
-
-/// Writes an object down for [`Kept::Packed`].
-pub type Pack<K> = fn(&K) -> Box<[u8]>;
-
-/// The one way to pack, for a [`Selection`](super::watch::Selection) of a kind with very many objects.
-pub fn pack<K: Serialize>(object: &K) -> Box<[u8]> {
-    serde_json::to_vec(object).expect("Kubernetes types have string keys, so they are JSON").into()
+    /// Read again whenever somebody looks.
+    Packed(Packed),
 }
 
 impl<K: Kind> Kept<K> {
-    fn open(&self) -> Arc<K> {
+    fn open(&self, key: &Key) -> Arc<K> {
         match self {
             Self::Whole(object) => object.clone(),
-            Self::Packed { text, .. } => Arc::new(serde_json::from_slice(text).expect("it was written from this type")),
+            Self::Packed(packed) => Arc::new(packed.open(key)),
         }
     }
 
-    fn resource_version(&self) -> Option<&str> {
-        match self {
-            Self::Whole(object) => object.meta().resource_version.as_deref(),
-            Self::Packed { resource_version, .. } => resource_version.as_deref(),
-        }
+    fn is(&self, key: &Key, uid: &str) -> bool {
+        self.open(key).meta().uid.as_deref() == Some(uid)
     }
 
-    fn is(&self, uid: &str) -> bool {
-        self.open().meta().uid.as_deref() == Some(uid)
+    fn is_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Packed(one), Self::Packed(other)) => one == other,
+            (Self::Whole(one), Self::Whole(other)) => one.meta().resource_version == other.meta().resource_version,
+            (Self::Packed(_), Self::Whole(_)) | (Self::Whole(_), Self::Packed(_)) => false,
+        }
     }
 }
 
@@ -118,9 +108,9 @@ impl<K> Clone for Store<K> {
 }
 
 struct View<K> {
-    objects: BTreeMap<Key, Kept<K>>,
+    objects: BTreeMap<Arc<Key>, Kept<K>>,
     undecodable: BTreeMap<Key, Undecodable>,
-    changes: BTreeSet<Key>,
+    changes: BTreeSet<Arc<Key>>,
     /// Everything up to this revision is shown.
     position: u64,
     /// The newest revision we wrote.
@@ -176,44 +166,40 @@ impl<K: Kind> Store<K> {
 
     /// Brings an object into the form in which it is kept.
     pub(super) fn shown(&self, object: K) -> Shown<K> {
-        let (key, uid) = (Key::of(&object), object.meta().uid.clone());
+        let (key, uid) = (Arc::new(Key::of(&object)), object.meta().uid.clone());
         let kept = match self.pack {
             None => Kept::Whole(Arc::new(object)),
-            Some(pack) => {
-                let text = pack(&object);
-                let resource_version = object.meta().resource_version.as_deref().map(Box::from);
-                Kept::Packed { resource_version, text }
-            }
+            Some(pack) => Kept::Packed(pack(object)),
         };
         Shown { key, uid, kept }
     }
 
     /// One object, as last shown.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.view.read().objects.get(key).map(Kept::open)
+        self.view.read().objects.get(key).map(|kept| kept.open(key))
     }
 
     /// All objects, as last shown.
     pub fn all(&self) -> BTreeMap<Key, Arc<K>> {
-        self.view.read().objects.iter().map(|(key, kept)| (key.clone(), kept.open())).collect()
+        self.view.read().objects.iter().map(|(key, kept)| (Key::clone(key), kept.open(key))).collect()
     }
 
     /// Visits every object, as last shown, in order of key.
-    pub fn for_each(&self, mut visit: impl FnMut(&Key, &Arc<K>)) {
-        self.view.read().objects.iter().for_each(|(key, kept)| visit(key, &kept.open()));
+    pub fn for_each(&self, mut visit: impl FnMut(&Arc<Key>, &Arc<K>)) {
+        self.view.read().objects.iter().for_each(|(key, kept)| visit(key, &kept.open(key)));
     }
 
     /// Visits every object of one namespace.
-    pub fn in_namespace(&self, namespace: &str, visit: impl FnMut(&Key, &Arc<K>)) {
+    pub fn in_namespace(&self, namespace: &str, visit: impl FnMut(&Arc<Key>, &Arc<K>)) {
         self.beginning_with(&Key { namespace: namespace.to_owned(), name: String::new() }, visit);
     }
 
     /// Visits every object of a namespace whose name begins so.
-    pub fn beginning_with(&self, key: &Key, mut visit: impl FnMut(&Key, &Arc<K>)) {
+    pub fn beginning_with(&self, key: &Key, mut visit: impl FnMut(&Arc<Key>, &Arc<K>)) {
         let view = self.view.read();
         let fits = |found: &Key| found.namespace == key.namespace && found.name.starts_with(&key.name);
-        let found = view.objects.range(key..).take_while(|(found, _)| fits(found));
-        found.for_each(|(found, kept)| visit(found, &kept.open()));
+        let found = view.objects.range::<Key, _>(key..).take_while(|(found, _)| fits(found));
+        found.for_each(|(found, kept)| visit(found, &kept.open(found)));
     }
 
     /// Objects that could not be read as this kind.
@@ -222,7 +208,7 @@ impl<K: Kind> Store<K> {
     }
 
     /// Keys that changed since the last call, for loops that plan by difference.
-    pub fn take_changes(&self) -> BTreeSet<Key> {
+    pub fn take_changes(&self) -> BTreeSet<Arc<Key>> {
         std::mem::take(&mut self.view.write().changes)
     }
 
@@ -254,7 +240,7 @@ impl<K: Kind> Store<K> {
     /// Records that we deleted the object: the view is settled once it is gone.
     pub fn deleted(&self, key: &Key, uid: &str) {
         let mut view = self.view.write();
-        if view.objects.get(key).is_some_and(|kept| kept.is(uid)) {
+        if view.objects.get(key).is_some_and(|kept| kept.is(key, uid)) {
             view.deleted.insert(key.clone(), uid.to_owned());
         }
     }
@@ -287,21 +273,25 @@ impl<K: Kind> Store<K> {
         if listed < view.position {
             return Err(WentBack { shown: view.position, listed });
         }
-        let before = std::mem::take(&mut view.objects);
-        view.undecodable.clear();
+        let View { objects, undecodable, changes, deleted, .. } = &mut *view;
+        let mut before = std::mem::take(objects);
+        undecodable.clear();
         for decoded in list {
             match decoded {
                 Ok(Shown { key, kept, .. }) => {
-                    view.objects.insert(key, kept);
+                    let (key, earlier) = before.remove_entry(&key).map_or((key, None), |(key, kept)| (key, Some(kept)));
+                    if earlier.is_none_or(|earlier| !earlier.is_as(&kept)) {
+                        changes.insert(key.clone());
+                    }
+                    objects.insert(key, kept);
                 }
                 Err(bad) => {
-                    view.undecodable.insert(bad.key.clone(), bad);
+                    undecodable.insert(bad.key.clone(), bad);
                 }
             }
         }
-        let View { objects, changes, deleted, .. } = &mut *view;
-        changes.extend(differing(&before, objects));
-        deleted.retain(|key, uid| objects.get(key).is_some_and(|kept| kept.is(uid)));
+        changes.extend(before.into_keys());
+        deleted.retain(|key, uid| objects.get(key).is_some_and(|kept| kept.is(key, uid)));
         view.position = listed;
         if view.listed != Listed::InDoubt {
             view.listed = Listed::Whole;
@@ -323,10 +313,10 @@ impl<K: Kind> Store<K> {
         let mut view = self.view.write();
         let key = match decoded {
             Ok(Shown { key, uid, kept }) => {
-                if view.deleted.get(&key) != uid.as_ref() {
-                    view.deleted.remove(&key);
+                if view.deleted.get(&*key) != uid.as_ref() {
+                    view.deleted.remove(&*key);
                 }
-                view.undecodable.remove(&key);
+                view.undecodable.remove(&*key);
                 view.objects.insert(key.clone(), kept);
                 key
             }
@@ -334,8 +324,8 @@ impl<K: Kind> Store<K> {
                 // The last good version would no longer be true.
                 view.objects.remove(&bad.key);
                 view.deleted.remove(&bad.key);
-                let key = bad.key.clone();
-                view.undecodable.insert(key.clone(), bad);
+                let key = Arc::new(bad.key.clone());
+                view.undecodable.insert(bad.key.clone(), bad);
                 key
             }
         };
@@ -350,7 +340,7 @@ impl<K: Kind> Store<K> {
         view.objects.remove(&key);
         view.undecodable.remove(&key);
         view.deleted.remove(&key);
-        view.changes.insert(key);
+        view.changes.insert(Arc::new(key));
         view.position = view.position.max(revision);
         self.changed.notify_one();
     }
@@ -368,17 +358,10 @@ pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_deref()?.parse().ok()
 }
 
-fn differing<K: Kind>(before: &BTreeMap<Key, Kept<K>>, after: &BTreeMap<Key, Kept<K>>) -> Vec<Key> {
-    let gone = before.keys().filter(|key| !after.contains_key(*key));
-    let come = after.iter().filter(|(key, kept)| {
-        before.get(*key).is_none_or(|earlier| earlier.resource_version() != kept.resource_version())
-    });
-    gone.chain(come.map(|(key, _)| key)).cloned().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::pack::pack;
     use k8s_openapi::api::core::v1::ConfigMap;
 
     fn object(name: &str, uid: &str, revision: u64) -> ConfigMap {
@@ -477,6 +460,6 @@ mod tests {
                 20,
             )
             .unwrap();
-        assert_eq!(store.take_changes(), BTreeSet::from([key("changed"), key("gone"), key("new")]));
+        assert_eq!(store.take_changes(), BTreeSet::from([key("changed"), key("gone"), key("new")].map(Arc::new)));
     }
 }

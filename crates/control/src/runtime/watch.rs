@@ -18,8 +18,9 @@ use super::backoff::{Backoff, Delays};
 use super::decode::Guarded;
 use super::endpoint::Endpoint;
 use super::metrics::{KindLabel, Metrics};
+use super::pack::Pack;
 use super::ready::Readiness;
-use super::store::{Decoded, Key, Pack, Store, Undecodable, WentBack, revision};
+use super::store::{Decoded, Key, Store, Undecodable, WentBack, revision};
 use super::tasks::Tasks;
 
 /// A kind that can be watched: known at compile time and readable.
