@@ -25,29 +25,17 @@ use crate::runtime::write::{Writer, Wrote};
 /// How many writes are under way at a time.
 pub(super) const AT_ONCE: usize = 16;
 
-/// What became of the claims. Only this file can make one.
-#[derive(Default)]
-pub(super) struct Done {
-    /// Their claims do not say yet what was planned, or were not seen to.
-    unseen: BTreeSet<IpAddr>,
-    /// Addresses that can be given again, and whose they were.
-    pub(super) released: Vec<(IpAddr, GatewayName)>,
-}
+/// Addresses that can be given again, and whose they were.
+pub(super) type Released = Vec<(IpAddr, GatewayName)>;
 
-impl Done {
-    pub(super) fn is_recorded(&self, address: IpAddr) -> bool {
-        !self.unseen.contains(&address)
-    }
-}
-
-/// Writes claims; what failed stays dirty. Gives what was done, and the first failure.
+/// Writes claims; what failed stays dirty. Gives what was released, and the first failure.
 pub(super) async fn claims(
     writer: &Writer,
     cache: &Cache,
     model: &Model,
     recycling: &Recycling,
     dirty: &mut Dirty,
-) -> (Done, Option<Error>) {
+) -> (Released, Option<Error>) {
     if std::mem::take(&mut dirty.standby) {
         dirty.addresses.extend(model.planner.addresses());
     }
@@ -57,35 +45,29 @@ pub(super) async fn claims(
         .map(|address| (address, step(cache, model, recycling, &standbys, address)))
         .collect();
     let work = futures::stream::iter(steps).map(|(address, step)| async move {
-        let (waits, releases) = (matches!(step, Step::Wait), step.releases());
+        let releases = step.releases();
         let outcome = take(writer, cache, step).await;
-        (address, waits, releases, outcome)
+        (address, releases, outcome)
     });
     let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
-    let (mut done, mut first) = (Done::default(), None);
-    for (address, waits, releases, outcome) in ended {
+    let (mut released, mut first) = (Released::new(), None);
+    for (address, releases, outcome) in ended {
         match outcome {
-            Ok(Wrote::Unchanged) if waits => _ = done.unseen.insert(address),
             Ok(Wrote::Unchanged) => {}
-            Ok(Wrote::Changed) => {
-                done.unseen.insert(address);
-                done.released.extend(releases.map(|gateway| (address, gateway)));
-            }
+            Ok(Wrote::Changed) => released.extend(releases.map(|gateway| (address, gateway))),
             Err(problem) => {
-                done.unseen.insert(address);
                 dirty.addresses.insert(address);
                 first.get_or_insert(problem);
             }
         }
     }
-    (done, first)
+    (released, first)
 }
 
 /// What one address needs.
 enum Step {
+    /// As it should be; or not what was planned on, or on its way out: then it is looked at again when it changes.
     Nothing,
-    /// The claim is not what was planned on, or on its way out: it is looked at again when it changes.
-    Wait,
     Create(Box<AddressClaim>),
     Replace(Box<AddressClaim>),
     Delete(Arc<AddressClaim>),
@@ -110,12 +92,12 @@ fn step(cache: &Cache, model: &Model, recycling: &Recycling, standbys: &Standbys
         }
         // Somebody deleted it under its users: it must go before it can be made again.
         (Some(_), Some(seen)) if seen.metadata.deletion_timestamp.is_some() => {
-            unheld(&seen).map_or(Step::Wait, Step::Replace)
+            unheld(&seen).map_or(Step::Nothing, Step::Replace)
         }
         (Some(placed), Some(seen)) => {
             let Some(before) = &seen.spec.egress else { return Step::Nothing };
             if is_news(before, &placed) {
-                return Step::Wait;
+                return Step::Nothing;
             }
             let record = record(address, &placed, Some((before, &seen)), standbys);
             if seen.spec.egress.as_ref() == Some(&record)
@@ -165,7 +147,7 @@ fn unheld(seen: &AddressClaim) -> Option<Box<AddressClaim>> {
 
 async fn take(writer: &Writer, cache: &Cache, step: Step) -> Result<Wrote, Error> {
     match step {
-        Step::Nothing | Step::Wait => Ok(Wrote::Unchanged),
+        Step::Nothing => Ok(Wrote::Unchanged),
         Step::Create(claim) => writer.create(&cache.claims, claim.as_ref()).await,
         Step::Replace(claim) | Step::Release(claim) => {
             writer.replace(&cache.claims, Part::Object, claim.as_ref()).await

@@ -51,7 +51,7 @@ use self::metrics::Metrics;
 use self::model::{Dirty, Model};
 use self::observe::Probation;
 use self::recycle::Recycling;
-use self::status::{Reporting, Waiting};
+use self::status::{Patience, Reporting, Waiting};
 use self::tell::{Failovers, Telling};
 use self::tunnels::Numbering;
 use crate::runtime::Error;
@@ -70,12 +70,21 @@ pub struct Options {
     pub keep_unseen: Duration,
     /// How long a new term waits at most, before it places anything, for nodes that are about to be ready.
     pub await_nodes: Duration,
+    /// How long a policy that was granted its first address is not shown without it being in force: nearly always its
+    /// node takes it within that time, and one write tells both.
+    pub await_holder: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let moment = Duration::from_secs(5);
-        Self { families: Families::default(), tunnels: Subnets::default(), keep_unseen: moment, await_nodes: moment }
+        Self {
+            families: Families::default(),
+            tunnels: Subnets::default(),
+            keep_unseen: moment,
+            await_nodes: moment,
+            await_holder: Duration::from_secs(10),
+        }
     }
 }
 
@@ -167,7 +176,7 @@ impl Turn for Egress {
         }
         // act (client): what holds a gateway, then the claims, and only what differs
         let unheld = act::finalizers(writer, cache, model, &dirty.gateways).await;
-        let (done, failure) = act::claims(writer, cache, model, recycling, dirty).await;
+        let (released, failure) = act::claims(writer, cache, model, recycling, dirty).await;
         let mut failure = unheld.or(failure);
         failure = failure.or(tunnels::apply(&numbering, &mut dirty.tunnels).await.err());
         if dirty.info {
@@ -179,9 +188,10 @@ impl Turn for Egress {
         // status (client): says what was done, not what was hoped
         telling.moves(std::mem::take(&mut dirty.moves), failovers, now).await;
         telling.failovers(failovers, model, now).await;
-        telling.released(&done.released).await;
+        telling.released(&released).await;
         let reporting = Reporting { writer, recorder, cache, model };
-        let (unshown, patient) = status::policies(&reporting, &done, &mut dirty.policies, waiting, now).await;
+        let patience = Patience { waiting, at_most: options.await_holder, now };
+        let (unshown, patient) = status::policies(&reporting, &mut dirty.policies, patience).await;
         failure = failure.or(unshown);
         let again = views(&reporting, dirty, shown, listed, now, &mut failure).await;
         let recount = counted.map(|last| last + COUNT).filter(|due| *due > now);

@@ -16,7 +16,7 @@ use portolan_api::words::{conditions, reasons};
 use portolan_core::egress::{Binding, Eip, GatewayName, PolicyName, Unmet};
 use tokio::time::Instant;
 
-use super::act::{AT_ONCE, Done};
+use super::act::AT_ONCE;
 use super::model::{Model, phase};
 use super::observe::Cache;
 use super::selected::Shadow;
@@ -33,30 +33,32 @@ const NAMED: usize = 1_000;
 /// At most this many policies get their status in one turn, so that what is urgent never waits for long.
 const PER_TURN: usize = 200;
 
-/// How long a policy that was granted its first address is not shown without it being in force: nearly always its node
-/// takes it within that time, and one write tells both.
-const PATIENCE: Duration = Duration::from_secs(3);
-
 /// Since when policies have waited for a node to take their first address.
 pub(super) type Waiting = BTreeMap<PolicyName, Instant>;
+
+/// How long they wait.
+pub(super) struct Patience<'a> {
+    pub(super) waiting: &'a mut Waiting,
+    pub(super) at_most: Duration,
+    pub(super) now: Instant,
+}
 
 /// Writes the status of policies; what failed, what is over the limit of a turn and what is worth waiting for stays in
 /// the set. Gives the first failure, and when to come again at the latest.
 pub(super) async fn policies(
     reporting: &Reporting<'_>,
-    done: &Done,
     policies: &mut BTreeSet<PolicyName>,
-    waiting: &mut Waiting,
-    now: Instant,
+    mut patience: Patience<'_>,
 ) -> (Option<Error>, Option<Instant>) {
+    let now = patience.now;
     let mut again: Option<Instant> = None;
     let mut due = Vec::new();
     for name in policies.iter() {
-        let at = if due.len() == PER_TURN { now } else { show_at(reporting, done, name, waiting, now) };
-        if due.len() < PER_TURN && at <= now {
+        let at = if due.len() == PER_TURN { Some(now) } else { show_at(reporting, name, &mut patience) };
+        if due.len() < PER_TURN && at.is_some_and(|at| at <= now) {
             due.push(name.clone());
         } else {
-            again = Some(again.map_or(at, |earlier| earlier.min(at)));
+            again = again.into_iter().chain(at).min();
         }
     }
     let work = futures::stream::iter(due).map(|name| async move {
@@ -66,7 +68,7 @@ pub(super) async fn policies(
     let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
     let mut first = None;
     for (name, outcome) in ended {
-        waiting.remove(&name);
+        patience.waiting.remove(&name);
         match outcome {
             Ok(()) => drop(policies.remove(&name)),
             Err(problem) => drop(first.get_or_insert(problem)),
@@ -75,16 +77,28 @@ pub(super) async fn policies(
     (first, again)
 }
 
-/// When the status of a policy is to be written: now, unless its address was only just recorded, or its first one is
-/// still to be taken.
-fn show_at(reporting: &Reporting<'_>, done: &Done, name: &PolicyName, waiting: &mut Waiting, now: Instant) -> Instant {
+/// When the status of a policy is to be written: now, unless the claim of its address does not say yet what was planned
+/// (what it has been shown stays until then), or its first address is still to be taken.
+fn show_at(reporting: &Reporting<'_>, name: &PolicyName, patience: &mut Patience<'_>) -> Option<Instant> {
     let Reporting { cache, model, .. } = reporting;
-    let Some(binding) = model.planner.binding(name) else { return now };
-    let recorded = binding.eip.addresses().all(|address| done.is_recorded(address));
-    if recorded && (pending(cache, &binding).is_none() || was_granted(cache, name)) {
-        return now;
+    let Some(binding) = model.planner.binding(name) else { return Some(patience.now) };
+    match (is_recorded(cache, &binding), was_granted(cache, name)) {
+        (true, true) => Some(patience.now),
+        (true, false) if pending(cache, &binding).is_none() => Some(patience.now),
+        (_, false) => Some(*patience.waiting.entry(name.clone()).or_insert(patience.now) + patience.at_most),
+        (false, true) => None,
     }
-    *waiting.entry(name.clone()).or_insert(now) + PATIENCE
+}
+
+/// True when the claims say what was planned.
+fn is_recorded(cache: &Cache, binding: &Binding) -> bool {
+    binding.eip.addresses().all(|address| {
+        let claim = cache.claim(address);
+        let record = claim.as_ref().and_then(|claim| claim.spec.egress.as_ref());
+        record.is_some_and(|record| {
+            record.gateway == *binding.gateway && record.node.as_deref() == binding.node.as_deref()
+        })
+    })
 }
 
 fn was_granted(cache: &Cache, name: &PolicyName) -> bool {
@@ -128,7 +142,7 @@ where
         return Ok(());
     }
     let Reporting { writer, recorder, cache, model } = reporting;
-    let binding = model.planner.binding(name);
+    let binding = model.planner.binding(name).filter(|binding| is_recorded(cache, binding));
     let want = wanted(cache, model, name, binding.as_ref(), seen.meta().generation.unwrap_or_default());
     let before = seen.status().and_then(|status| status.eip.clone());
     if writer.status(store, seen, &want).await? == Wrote::Changed {

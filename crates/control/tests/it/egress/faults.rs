@@ -1,15 +1,18 @@
 //! Crashes, lost watches, conflicts and old views: the end is always the same, and then nothing is written any more.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use portolan_control::egress;
 use portolan_testkit::{Exchange, FaultProxy, Faults, Phase, WatchStep};
 use serde_json::{Value, json};
 
-use super::harness::{Operator, World, agents, app, is_ready, running, selector, wipe};
+use super::harness::{Operator, World, agents, app, egress_options, is_ready, running, selector, wipe};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers! {
+    a_first_address_takes_one_claim_and_one_status,
     a_crash_at_every_write_converges_without_duplicate_or_leak,
     converged_and_resynced_ten_times_writes_nothing,
     a_leader_with_an_old_view_changes_nothing,
@@ -87,6 +90,33 @@ async fn at_rest(world: &World) -> anyhow::Result<bool> {
     let tunnels =
         tunnels.iter().filter(|tunnel| tunnel.status.as_ref().is_some_and(|status| status.mark.is_some())).count();
     Ok(ledger == wanted.into() && policies && shown && names && tunnels == 2)
+}
+
+async fn a_first_address_takes_one_claim_and_one_status(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    let _agents = agents(&world)?;
+    for node in ["n1", "n2"] {
+        world.node(node).await?;
+    }
+    world.gateway("eg1", &["10.6.1.60-10.6.1.79"]).await?;
+    let proxy = FaultProxy::start(world.client.clone(), Faults::default()).await?;
+    let patient = egress::Options { await_holder: Duration::from_mins(2), ..egress_options() };
+    let operator = Operator::start_with(&proxy, patient)?;
+    let names: Vec<String> = (0..20).map(|number| format!("p{number}")).collect();
+    let rr = json!({ "allocatorPolicy": "rr" });
+    futures::future::try_join_all(names.iter().map(|name| world.policy(name, "eg1", rr.clone()))).await?;
+    for name in &names {
+        world.granted(name).await?;
+    }
+    world.gateway_shows("eg1", "all of them", |status| status.policy_count == Some(20)).await?;
+    quiet(&proxy).await?;
+    operator.stop().await?;
+    let writes = writes(&proxy);
+    for resource in ["egresspolicies", "addressclaims"] {
+        let of_kind: Vec<&Exchange> = writes.iter().filter(|write| write.resource() == Some(resource)).collect();
+        assert_eq!(of_kind.len(), names.len(), "one write each: {of_kind:#?}");
+    }
+    Ok(())
 }
 
 async fn a_crash_at_every_write_converges_without_duplicate_or_leak(backend: Backend) -> anyhow::Result<()> {
@@ -179,7 +209,7 @@ async fn converged_and_resynced_ten_times_writes_nothing(backend: Backend) -> an
 async fn quiet(proxy: &FaultProxy) -> anyhow::Result<()> {
     loop {
         let before = writes(proxy).len();
-        tokio::time::sleep(std::time::Duration::from_millis(2_500)).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
         if writes(proxy).len() == before {
             return Ok(());
         }

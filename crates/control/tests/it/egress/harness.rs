@@ -408,9 +408,10 @@ pub(crate) async fn running(backend: Backend) -> anyhow::Result<(World, FaultPro
     Ok((world, proxy, operator, agents))
 }
 
-/// As usual, save that what was never seen in use goes soon: tests have no time.
+/// As usual, save that what was never seen in use goes soon, and that nobody waits long: tests have no time.
 pub(crate) fn egress_options() -> egress::Options {
-    egress::Options { keep_unseen: Duration::from_millis(100), ..egress::Options::default() }
+    let (soon, moment) = (Duration::from_millis(100), Duration::from_secs(3));
+    egress::Options { keep_unseen: soon, await_holder: moment, ..egress::Options::default() }
 }
 
 pub(crate) fn options() -> Options {
