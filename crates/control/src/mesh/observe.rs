@@ -85,7 +85,7 @@ impl Cache {
         changes.extend(namespaces.iter().map(|key| validate::namespace(key, self.namespaces.get(key).as_deref())));
         Moved {
             changes,
-            pods: pods.iter().map(validate::name).collect(),
+            pods: pods.iter().map(|key| validate::name(key)).collect(),
             secrets: !self.secrets.take_changes().is_empty(),
         }
     }
