@@ -114,7 +114,7 @@ struct Term {
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
 /// write tells all.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 /// At most this many get their status in one turn, so that proxies never wait for long.
 const PER_TURN: usize = 200;
 /// Statuses that are written at once.
