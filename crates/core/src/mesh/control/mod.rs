@@ -24,7 +24,7 @@ pub use diff::{Call, Observed, Ownership, Steps, Verb, diff};
 pub use names::{Domain, Reference, is_legacy, spec_hash};
 pub use parts::Names;
 pub use reason::{Class, Note, Reason};
-pub use resolve::{GeneratedObject, Owner, Plan, Resolver, Standing, Touched, Verdict, plan};
+pub use resolve::{Explained, GeneratedObject, Owner, Plan, Resolver, Standing, Touched, Verdict, plan};
 pub use selector::{Field, FieldOperator, FieldTest, Selector};
 pub use world::{
     Change, Container, CrossNamespace, Flavour, Mark, Object, Pod, ProxyFacts, Service, ServicePort, Settings, Slice,

@@ -4,6 +4,7 @@ mod build;
 mod calls;
 mod dialects;
 mod examples;
+mod explain;
 mod growth;
 mod laws;
 mod proxy;

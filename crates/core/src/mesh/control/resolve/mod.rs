@@ -11,6 +11,7 @@ mod ask;
 mod callee;
 mod compile;
 mod evaluate;
+mod explain;
 mod generate;
 mod keys;
 mod loops;
@@ -34,6 +35,7 @@ use super::wire::{Part, ProxyConfig};
 use super::world::{Change, Mark, Object, Pod, Transport, World};
 use super::{Note, names};
 
+pub use self::explain::Explained;
 pub use self::generate::{GeneratedObject, Owner};
 pub use self::verdict::Verdict;
 
