@@ -137,6 +137,8 @@ impl Worker {
             self.known = Some(self.look().await?);
             whole = true;
         }
+        // whether a listener of a real l7mp must be started anew is seen only from everything on it
+        whole |= self.known.as_ref().is_some_and(|known| known.kind() == Flavour::L7mp);
         for _ in 0..MOST_REFUSALS {
             match self.tell_proxy(if whole { None } else { Some(names) }).await {
                 Ok(()) => return Ok(()),
