@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use portolan_api::egress::EgressGatewayStatus;
 use portolan_control::egress;
 use portolan_testkit::{Exchange, FaultProxy, Faults, Phase, WatchStep};
 use serde_json::{Value, json};
@@ -102,6 +103,10 @@ async fn a_first_address_takes_one_claim_and_one_status(backend: Backend) -> any
     let proxy = FaultProxy::start(world.client.clone(), Faults::default()).await?;
     let patient = egress::Options { await_holder: Duration::from_mins(2), ..egress_options() };
     let operator = Operator::start_with(&proxy, patient)?;
+    // one that comes before any node can serve it is told so, which is a write more
+    let ready =
+        |status: &EgressGatewayStatus| status.node_list.iter().filter(|node| node.status == "Ready").count() == 2;
+    world.gateway_shows("eg1", "two nodes that are ready", ready).await?;
     let names: Vec<String> = (0..20).map(|number| format!("p{number}")).collect();
     let rr = json!({ "allocatorPolicy": "rr" });
     futures::future::try_join_all(names.iter().map(|name| world.policy(name, "eg1", rr.clone()))).await?;
