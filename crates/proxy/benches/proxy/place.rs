@@ -3,9 +3,7 @@
 use anyhow::Context as _;
 use std::fs;
 use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicU8};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// What every contestant's sockets may hold. None of them sets its own.
 const BUFFER: &str = "4194304";
@@ -94,13 +92,13 @@ pub(crate) fn spawn(command: &mut Command, processors: &[usize]) -> std::io::Res
     child
 }
 
-/// Puts the calling thread onto the contestants' processor, before all of them.
+/// Puts the calling thread onto the contestants' processors, before all of them.
 ///
 /// A forwarder that is faster than its load never has a backlog, and what it then pays for is being woken. Here a
 /// volley is sent before the forwarder gets to run, so each one works through full batches, as it would under full
 /// load, and none is judged by how much it idles.
-pub(crate) fn beside() {
-    pin(THEIRS);
+pub(crate) fn beside(processors: &[usize]) {
+    pin(processors);
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
 }
 
@@ -108,52 +106,6 @@ pub(crate) fn beside() {
 pub(crate) fn apart() {
     schedule(libc::SCHED_OTHER, 0);
     pin(OURS);
-}
-
-/// Keeps contestants off the other processor while a volley is sent, as the sender keeps them off its own.
-///
-/// Without it, a worker that does not share its processor with the sender is woken by the first packet, works through
-/// batches of a few and is woken again, unlike the single worker that it is compared with.
-pub(crate) struct Gate {
-    state: Arc<AtomicU8>,
-    keeper: std::thread::Thread,
-}
-
-const OPEN: u8 = 0;
-const CLOSING: u8 = 1;
-const CLOSED: u8 = 2;
-
-impl Gate {
-    pub(crate) fn new() -> Self {
-        let state = Arc::new(AtomicU8::new(OPEN));
-        let kept = Arc::clone(&state);
-        let keeper = std::thread::spawn(move || {
-            pin(OURS);
-            schedule(libc::SCHED_FIFO, 1);
-            loop {
-                if kept.compare_exchange(CLOSING, CLOSED, AcqRel, Acquire).is_err() {
-                    std::thread::park();
-                }
-                while kept.load(Acquire) == CLOSED {
-                    std::hint::spin_loop();
-                }
-            }
-        });
-        Self { state, keeper: keeper.thread().clone() }
-    }
-
-    /// Returns when nobody else runs there.
-    pub(crate) fn close(&self) {
-        self.state.store(CLOSING, Release);
-        self.keeper.unpark();
-        while self.state.load(Acquire) != CLOSED {
-            std::hint::spin_loop();
-        }
-    }
-
-    pub(crate) fn open(&self) {
-        self.state.store(OPEN, Release);
-    }
 }
 
 fn schedule(policy: libc::c_int, priority: libc::c_int) {

@@ -1,11 +1,11 @@
 //! The rows of the table, in order.
 
 use crate::contestant::Contestant;
-use crate::place::{self, Gate};
+use crate::place;
 use crate::sessions::Crowd;
 use crate::setting::{
-    BARE, BYTE_SINK, ENVOY, JOINED_SINK, NGINX, OURS, RULED_TO_SINK, SECOND, SINK, TO_BYTE_SINK, TO_JOINED_SINK,
-    TO_SINK, TO_WS_SINK, WS_SINK, WS_TO_SINK, config, envoy, nginx,
+    BARE, BYTE_SINK, ENVOY, JOINED_SINK, NGINX, OURS, RULED_TO_SINK, SECOND, SINK, SPLIT_SINK, TO_BYTE_SINK,
+    TO_JOINED_SINK, TO_SINK, TO_SPLIT_SINK, TO_WS_SINK, WS_SINK, WS_TO_SINK, config, envoy, nginx,
 };
 use crate::streams::{ByteSink, Pusher, connect, connect_websocket, frames};
 use crate::udp::{Load, Shape, Sink, Window, await_passage, clients};
@@ -50,7 +50,8 @@ struct Table {
     joined: Sink,
     bytes: ByteSink,
     websocket: ByteSink,
-    gate: Gate,
+    /// One for each processor.
+    split: Vec<Sink>,
     /// Datagrams given to ours, and what became of some.
     sent: u64,
     lost: u64,
@@ -63,7 +64,7 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<ExitCode> {
         joined: Sink::start(JOINED_SINK, true)?,
         bytes: ByteSink::start(BYTE_SINK, false)?,
         websocket: ByteSink::start(WS_SINK, true)?,
-        gate: Gate::new(),
+        split: Sink::split(SPLIT_SINK)?,
         sent: 0,
         lost: 0,
     };
@@ -138,12 +139,41 @@ impl Table {
         self.datagrams("UDP 64 B, 10,000 flows", Goal::ratio(1.25), pair.0, pair.1)?;
         let pair = (own("with rules", RULED_TO_SINK, SINGLE), own("without", TO_SINK, SINGLE));
         self.datagrams("UDP 64 B, rules and labels", Goal::ratio(1.03), pair.0, pair.1)?;
+        self.two_workers(ours)
+    }
+
+    /// A worker on each processor, each with a sender and a sink beside it as the single one has.
+    fn two_workers(&mut self, ours: &Contestant) -> anyhow::Result<()> {
         let two = Contestant::ours(2, &config(SECOND))?;
-        let pair = Way { name: "two workers", process: &two, port: SECOND + TO_SINK, shape: SINGLE };
-        self.datagrams("UDP 64 B, two workers", Goal::ratio(1.15), pair, own("one worker", TO_SINK, SINGLE))?;
-        let bare = Contestant::bare("plain", 2, BARE + TO_SINK, SINK)?;
-        let floor = Way { name: "bare forwarder, two workers", process: &bare, port: BARE + TO_SINK, shape: SINGLE };
-        self.datagrams("UDP 64 B, two workers, bare forwarder", Goal::ratio(1.0 / 0.85), pair, floor)
+        let bare = Contestant::bare("plain", 2, BARE + TO_SPLIT_SINK, SPLIT_SINK)?;
+        let way = |name, process, first: u16| Way { name, process, port: first + TO_SPLIT_SINK, shape: SINGLE };
+        let pair = (way("two workers", &two, SECOND), place::ALL);
+        let single = (way("one worker", ours, OURS), place::THEIRS);
+        let floor = (way("bare forwarder, two workers", &bare, BARE), place::ALL);
+        self.beside_workers("UDP 64 B, two workers", Goal::ratio(1.15), pair, single)?;
+        self.beside_workers("UDP 64 B, two workers, bare forwarder", Goal::ratio(1.0 / 0.85), pair, floor)
+    }
+
+    /// One row: datagrams through two contestants, in turns, on the processors where these have workers.
+    fn beside_workers(
+        &mut self,
+        name: &str,
+        goal: Goal,
+        (ours, workers): (Way<'_>, &[usize]),
+        (other, their_workers): (Way<'_>, &[usize]),
+    ) -> anyhow::Result<()> {
+        if !self.bench.wants(name) {
+            return Ok(());
+        }
+        let mut loads = Load::split(ours.shape, ours.port, &self.split, workers)?;
+        let mut their_loads = Load::split(other.shape, other.port, &self.split, their_workers)?;
+        let side = Side::new(ours.name, || Ok(at_once(&mut loads))).of_processes(vec![ours.process.pid()]);
+        let their_side =
+            Side::new(other.name, || Ok(at_once(&mut their_loads))).of_processes(vec![other.process.pid()]);
+        self.bench.compare(name, "packet", goal, side, their_side)?;
+        self.sent += loads.iter().map(|load| load.sent).sum::<u64>();
+        self.lost += loads.iter().map(|load| load.lost).sum::<u64>();
+        Ok(())
     }
 
     /// One row: datagrams through two contestants, in turns.
@@ -152,9 +182,8 @@ impl Table {
             return Ok(());
         }
         let sink = if name.contains("GRO sink") { &self.joined } else { &self.single };
-        let gate = name.contains("two workers").then_some(&self.gate);
-        let mut load = Load::new(ours.shape, ours.port, sink, gate)?;
-        let mut their_load = Load::new(other.shape, other.port, sink, gate)?;
+        let mut load = Load::new(ours.shape, ours.port, sink)?;
+        let mut their_load = Load::new(other.shape, other.port, sink)?;
         let side = Side::new(ours.name, || Ok(load.turn())).of_processes(vec![ours.process.pid()]);
         let their_side = Side::new(other.name, || Ok(their_load.turn())).of_processes(vec![other.process.pid()]);
         self.bench.compare(name, "packet", goal, side, their_side)?;
@@ -190,7 +219,7 @@ impl Table {
             let turn = || {
                 let mut window = Window::new(&self.single);
                 for write in 1..=FRAME_WRITES {
-                    place::beside();
+                    place::beside(place::THEIRS);
                     stream.write_all(&bytes)?;
                     window.drain(write * FRAMES as u64);
                     place::apart();
@@ -266,6 +295,14 @@ impl Table {
         took.sort_by(f64::total_cmp);
         self.bench.count(name, "ms", Goal::value(50.0), took[STARTS / 2])
     }
+}
+
+/// One turn of each, all at the same time; says how many packets arrived.
+fn at_once(loads: &mut [Load<'_>]) -> u64 {
+    std::thread::scope(|scope| {
+        let turns: Vec<_> = loads.iter_mut().map(|load| scope.spawn(|| load.turn())).collect();
+        turns.into_iter().map(|turn| turn.join().expect("a sender does not panic")).sum()
+    })
 }
 
 /// Strangers who come to a contestant in each turn.

@@ -40,7 +40,7 @@ impl<'a> Crowd<'a> {
         let (began, mut window) = (Instant::now(), Window::new(self.sink));
         let mut sent = 0;
         for volley in self.clients.chunks(VOLLEY) {
-            place::beside();
+            place::beside(place::THEIRS);
             for client in volley {
                 ensure!(client.send(b"first")? == 5, "a packet was cut");
             }

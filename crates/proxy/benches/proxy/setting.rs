@@ -8,6 +8,7 @@ pub(crate) const SINK: u16 = 9001;
 pub(crate) const JOINED_SINK: u16 = 9002;
 pub(crate) const BYTE_SINK: u16 = 9003;
 pub(crate) const WS_SINK: u16 = 9004;
+pub(crate) const SPLIT_SINK: u16 = 9005;
 // the first port of each contestant
 pub(crate) const OURS: u16 = 1000;
 pub(crate) const NGINX: u16 = 2000;
@@ -21,6 +22,7 @@ pub(crate) const TO_BYTE_SINK: u16 = 3;
 pub(crate) const TO_WS_SINK: u16 = 4;
 pub(crate) const WS_TO_SINK: u16 = 5;
 pub(crate) const RULED_TO_SINK: u16 = 6;
+pub(crate) const TO_SPLIT_SINK: u16 = 7;
 
 /// Our configuration: a listener for each kind of traffic.
 pub(crate) fn config(first: u16) -> Value {
@@ -50,6 +52,7 @@ pub(crate) fn config(first: u16) -> Value {
         listener("WebSocket", TO_WS_SINK, all_to(cluster("WebSocket", WS_SINK))),
         listener("WebSocket", WS_TO_SINK, all_to(cluster("UDP", SINK))),
         listener("UDP", RULED_TO_SINK, ruled),
+        listener("UDP", TO_SPLIT_SINK, all_to(cluster("UDP", SPLIT_SINK))),
     ] })
 }
 

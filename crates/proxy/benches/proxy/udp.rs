@@ -3,11 +3,11 @@
 //! Single datagrams come from clients that are elsewhere: a raw socket writes their addresses. Ten thousand sockets of
 //! clients on the contestants' processor would take its cache away, as no real client does.
 
-use crate::place::{self, Gate};
+use crate::place;
 use anyhow::ensure;
-use portolan_proxy::io::sys::{Gather, RecvBatch, SockAddr, coalesce, send_one};
+use portolan_proxy::io::sys::{Buffers, Gather, RecvBatch, SockAddr, coalesce, send_one, set_option, udp_listener};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -33,8 +33,21 @@ impl Sink {
         }
         let count = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&count);
-        std::thread::spawn(move || count_all(&socket, &counted));
+        std::thread::spawn(move || count_all(&socket, &counted, place::THEIRS));
         Ok(Self { count })
+    }
+
+    /// One for each processor: it gets what is sent there, as the queues of a network card would have it.
+    pub(crate) fn split(port: u16) -> anyhow::Result<Vec<Self>> {
+        let sink = |processor: &'static usize| {
+            let socket = udp_listener(SocketAddr::from(([127, 0, 0, 1], port)), true, Buffers::System)?;
+            set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_INCOMING_CPU, i32::try_from(*processor)?)?;
+            let count = Arc::new(AtomicU64::new(0));
+            let counted = Arc::clone(&count);
+            std::thread::spawn(move || count_all(&socket, &counted, std::slice::from_ref(processor)));
+            Ok(Self { count })
+        };
+        place::ALL.iter().map(sink).collect()
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -43,9 +56,9 @@ impl Sink {
 }
 
 /// Looks again and again instead of waiting: being woken would cost whoever sends, and some more than others.
-fn count_all(socket: &UdpSocket, counted: &AtomicU64) -> std::io::Result<()> {
+fn count_all(socket: &impl AsRawFd, counted: &AtomicU64, processors: &[usize]) -> std::io::Result<()> {
     let (mut batch, mut seen) = (RecvBatch::new(false)?, Instant::now());
-    place::beside();
+    place::beside(processors);
     loop {
         while let Ok(n) = batch.receive(socket.as_raw_fd(), 0) {
             let got: usize = (0..n).map(|i| batch.take(i).datagrams()).sum();
@@ -76,44 +89,81 @@ pub(crate) struct Load<'a> {
     shape: Shape,
     sink: &'a Sink,
     clients: Clients,
+    /// Their numbers, and whose turn it is.
+    flows: Vec<usize>,
     next: usize,
-    /// Closed while a volley is sent.
-    gate: Option<&'a Gate>,
+    /// Where it sends, and where whoever forwards has its worker.
+    processor: &'static [usize],
     pub(crate) sent: u64,
     pub(crate) lost: u64,
 }
 
 enum Clients {
     /// A socket each, which can send bursts as one.
-    Here(Vec<UdpSocket>, Gather, Vec<u8>),
+    Here(Vec<UdpSocket>, Vec<u8>),
     Elsewhere(Strangers),
 }
 
 impl<'a> Load<'a> {
     /// Opens the flows and waits until a packet passes.
-    pub(crate) fn new(shape: Shape, port: u16, sink: &'a Sink, gate: Option<&'a Gate>) -> anyhow::Result<Self> {
+    pub(crate) fn new(shape: Shape, port: u16, sink: &'a Sink) -> anyhow::Result<Self> {
+        let mut load = Self::of(shape, port, sink, (0..shape.flows).collect())?;
+        let mut gather = Gather::default();
+        await_passage(sink, || load.send_burst(&mut gather))?;
+        Ok(load)
+    }
+
+    /// A sender beside each worker: with the flows that this worker has, found by where their packets come out.
+    pub(crate) fn split(shape: Shape, port: u16, sinks: &'a [Sink], workers: &[usize]) -> anyhow::Result<Vec<Self>> {
+        let mut stranger = Strangers::new(port, shape.size)?;
+        let mut flows: Vec<Vec<usize>> = vec![Vec::new(); sinks.len()];
+        let missing = |flows: &[Vec<usize>]| workers.iter().any(|worker| flows[*worker].len() < shape.flows);
+        for client in 0.. {
+            if !missing(&flows) {
+                break;
+            }
+            ensure!(client < 50 * shape.flows, "some worker gets no flows");
+            let before: Vec<u64> = sinks.iter().map(Sink::count).collect();
+            let came = || sinks.iter().zip(&before).position(|(sink, before)| sink.count() > *before);
+            let began = Instant::now();
+            stranger.send(client);
+            let worker = loop {
+                if let Some(worker) = came() {
+                    break worker;
+                }
+                ensure!(began.elapsed() < Duration::from_secs(10), "no packet passed within 10 s");
+                std::thread::sleep(REST);
+            };
+            if flows[worker].len() < shape.flows {
+                flows[worker].push(client);
+            }
+        }
+        let load = |worker: &usize| {
+            let own = Self::of(shape, port, &sinks[*worker], std::mem::take(&mut flows[*worker]))?;
+            Ok(Self { processor: std::slice::from_ref(&place::ALL[*worker]), ..own })
+        };
+        workers.iter().map(load).collect()
+    }
+
+    fn of(shape: Shape, port: u16, sink: &'a Sink, flows: Vec<usize>) -> anyhow::Result<Self> {
         let clients = if shape.burst == 1 {
             Clients::Elsewhere(Strangers::new(port, shape.size)?)
         } else {
-            Clients::Here(clients(shape.flows, port)?, Gather::default(), vec![7; shape.size])
+            Clients::Here(clients(shape.flows, port)?, vec![7; shape.size])
         };
-        let mut load = Self { shape, sink, clients, next: 0, gate, sent: 0, lost: 0 };
-        await_passage(sink, || load.send_burst())?;
-        Ok(load)
+        Ok(Self { shape, sink, clients, flows, next: 0, processor: place::THEIRS, sent: 0, lost: 0 })
     }
 
     /// Sends the packets of one turn and says how many arrived.
     pub(crate) fn turn(&mut self) -> u64 {
         let Shape { burst, volley, packets, .. } = self.shape;
-        let mut window = Window::new(self.sink);
+        let (mut window, mut gather) = (Window::new(self.sink), Gather::default());
         let mut sent = 0;
-        place::beside();
+        place::beside(self.processor);
         while sent < packets {
-            self.gate.inspect(|gate| gate.close());
             for _ in 0..volley / burst {
-                self.send_burst();
+                self.send_burst(&mut gather);
             }
-            self.gate.inspect(|gate| gate.open());
             sent += volley;
             window.drain(sent);
         }
@@ -124,18 +174,18 @@ impl<'a> Load<'a> {
         sent - lost
     }
 
-    fn send_burst(&mut self) {
+    fn send_burst(&mut self, gather: &mut Gather) {
         match &mut self.clients {
-            Clients::Here(sockets, gather, data) => {
+            Clients::Here(sockets, data) => {
                 for _ in 0..self.shape.burst {
                     // SAFETY: `data` is not touched before the flush.
                     unsafe { gather.push(data, data.len(), None, self.shape.joined, 0) };
                 }
                 gather.flush(sockets[self.next].as_raw_fd());
             }
-            Clients::Elsewhere(strangers) => strangers.send(self.next),
+            Clients::Elsewhere(strangers) => strangers.send(self.flows[self.next]),
         }
-        self.next = (self.next + 1) % self.shape.flows;
+        self.next = (self.next + 1) % self.flows.len();
     }
 }
 
