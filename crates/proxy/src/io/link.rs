@@ -41,6 +41,8 @@ pub(super) struct Stream {
     /// Nothing more is to be sent once `out` is empty.
     pub ending: bool,
     pub end_sent: bool,
+    /// Messages are gathered and leave together.
+    corked: bool,
 }
 
 /// What is spoken on a stream.
@@ -124,6 +126,8 @@ pub(super) enum Written {
     Broken,
 }
 
+/// Above this a stream gathers no further messages.
+const GATHERED: usize = 64 * 1024;
 /// Above this the side that feeds a stream is not read.
 pub(super) const HIGH_WATER: usize = 256 * 1024;
 /// Above this a message is dropped: its source cannot be held back.
@@ -152,7 +156,20 @@ impl Stream {
             ended: false,
             ending: false,
             end_sent: false,
+            corked: false,
         }
+    }
+
+    /// Keeps what is sent from now on until [`Self::uncork`]; a stream that has enough to do as it is says no.
+    pub(super) fn cork(&mut self) -> bool {
+        self.corked = !self.connecting && self.waiting() < GATHERED;
+        self.corked
+    }
+
+    /// Sends what was kept.
+    pub(super) fn uncork(&mut self) -> Written {
+        self.corked = false;
+        self.flush()
     }
 
     pub(super) fn raw(&self) -> RawFd {
@@ -260,7 +277,7 @@ impl Stream {
     /// Writes two pieces, at once if nothing waits.
     pub(super) fn write(&mut self, head: &[u8], body: &[u8]) -> Written {
         let mut done = 0;
-        if self.waiting() == 0 && !self.connecting {
+        if self.waiting() == 0 && !self.connecting && !self.corked {
             let result =
                 if body.is_empty() { sys::send(self.raw(), head) } else { sys::send_two(self.raw(), head, body) };
             match result {
@@ -279,7 +296,7 @@ impl Stream {
 
     /// Sends what waits, and then the end if it was asked for.
     pub(super) fn flush(&mut self) -> Written {
-        if self.connecting {
+        if self.connecting || self.corked {
             return Written::Queued;
         }
         while self.sent < self.out.len() {

@@ -1,5 +1,6 @@
-//! Messages of a stream on their way to a datagram socket: what one read brought leaves with few calls.
+//! Messages on their way: what one read brought leaves with few calls.
 
+use super::link::Link;
 use super::session::Session;
 use super::stats::Drop;
 use super::sys::Gather;
@@ -11,11 +12,13 @@ use std::os::fd::RawFd;
 const MESSAGES: usize = 64;
 const BYTES: usize = 64 * 1024;
 
-/// Messages for one stage of the session that is being read.
+/// Messages of the session that is being read: datagrams for one stage, and the streams that keep theirs.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Whether messages are kept for [`Worker::flush_outbox`].
+    /// Whether messages are kept, by [`Worker::gathering`].
     pub open: bool,
+    /// Places whose streams are corked.
+    pub corked: Vec<usize>,
     gather: Gather,
     bytes: Vec<u8>,
     /// Where messages end.
@@ -39,7 +42,21 @@ impl Outbox {
 }
 
 impl Worker {
-    /// Sends what the outbox holds.
+    /// Works through what one read brought; the messages that this sends leave together at the end.
+    pub(super) fn gathering(&mut self, session: &mut Session, work: impl FnOnce(&mut Self, &mut Session)) {
+        self.outbox.open = true;
+        work(self, session);
+        self.outbox.open = false;
+        self.flush_outbox(session);
+        while let Some(at) = self.outbox.corked.pop() {
+            if let Link::Stream(stream) = session.link(at) {
+                let written = stream.uncork();
+                self.follow_write(session, at, written);
+            }
+        }
+    }
+
+    /// Sends the datagrams that the outbox holds.
     pub(super) fn flush_outbox(&mut self, session: &mut Session) {
         let Outbox { gather, bytes, ends, fd, at, .. } = &mut self.outbox;
         if ends.is_empty() {

@@ -110,15 +110,22 @@ impl Worker {
     fn hold(&mut self, session: &mut Session, from: usize, message: Message<'_>) {
         let room = self.snapshot.admin.limits.setup_queue;
         let fits = self.held_bytes + message.data.len() <= room;
+        let of_stream = matches!(session.link(from), Link::Stream(_));
         let held = session.held.get_or_insert_with(Box::<Held>::default);
-        if fits && held.push(from, message) {
-            self.held_bytes += message.data.len();
-        } else {
+        if fits && of_stream {
+            held.push_all(from, message);
+        } else if !fits || !held.push(from, message) {
             self.count_drop(Drop::SetupQueue, 1);
             if !fits {
                 self.stats.reach_limit(Limit::SetupQueue);
             }
+            if of_stream {
+                let why = format!("More than {room} bytes wait for sessions to stand (admin.limits.setup_queue)");
+                session.life.handle_refusal(&Failure::unavailable(why), self.now);
+            }
+            return;
         }
+        self.held_bytes += message.data.len();
     }
 
     /// Passes on what waited for the session to stand.
@@ -200,12 +207,25 @@ impl Worker {
 
     pub(super) fn send_to_stream(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
         let Link::Stream(stream) = session.link(at) else { return };
+        let corked = self.outbox.open && stream.cork();
         let written = stream.send(message);
-        let crowded = stream.waiting() > HIGH_WATER;
+        if !corked {
+            return self.follow_write(session, at, written);
+        }
+        if !self.outbox.corked.contains(&at) {
+            self.outbox.corked.push(at);
+        }
+        if written == Written::Dropped {
+            self.count_drop(Drop::Send, 1);
+        }
+    }
+
+    /// What follows from how a write to a stream went.
+    pub(super) fn follow_write(&mut self, session: &mut Session, at: usize, written: Written) {
         match written {
             Written::Done => {}
             Written::Queued => {
-                if crowded {
+                if matches!(session.link(at), Link::Stream(stream) if stream.waiting() > HIGH_WATER) {
                     self.pause_feeders(session, at);
                 }
                 self.watch_stream(session, at);

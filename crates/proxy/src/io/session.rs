@@ -148,16 +148,20 @@ impl Held {
     const MESSAGES: usize = 64;
     const BYTES: usize = 64 * 1024;
 
-    /// Keeps a message, unless too much waits already. A single large one always fits.
+    /// Keeps a datagram, unless too much waits already. A single large one always fits.
     pub(super) fn push(&mut self, from: usize, message: Message<'_>) -> bool {
         let full = self.messages.len() >= Self::MESSAGES
             || (!self.messages.is_empty() && self.bytes + message.data.len() > Self::BYTES);
-        if full {
-            return false;
+        if !full {
+            self.push_all(from, message);
         }
+        !full
+    }
+
+    /// Keeps a part of a stream, of which nothing may be missing: no more of it is read once [`Self::is_full`].
+    pub(super) fn push_all(&mut self, from: usize, message: Message<'_>) {
         self.bytes += message.data.len();
         self.messages.push_back((from, message.text, message.data.to_vec()));
-        true
     }
 
     pub(super) fn pop(&mut self) -> Option<(usize, bool, Vec<u8>)> {

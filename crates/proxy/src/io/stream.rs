@@ -118,7 +118,8 @@ impl Worker {
                 Err(error) => self.stage_lost(session, at, &error, "read"),
             }
             self.scratch = scratch;
-            if !full || session.life.is_over() {
+            let held = session.held.as_ref().is_some_and(|held| held.is_full());
+            if !full || held || session.life.is_over() {
                 return;
             }
         }
@@ -162,8 +163,11 @@ impl Worker {
             }
             Codec::Framed(framer) => {
                 let mut framer = std::mem::replace(framer, crate::proto::framer::Framer::empty());
-                let done =
-                    framer.handle_bytes(bytes, |message| self.handle_message(session, at, Message::binary(message)));
+                let mut done = Ok(());
+                self.gathering(session, |worker, session| {
+                    let each = |message: &[u8]| worker.handle_message(session, at, Message::binary(message));
+                    done = framer.handle_bytes(bytes, each);
+                });
                 if let Link::Stream(stream) = session.link(at) {
                     stream.codec = Codec::Framed(framer);
                 }
@@ -218,17 +222,17 @@ impl Worker {
         }
         let mut reader = state.reader.lend();
         let mut closed = None;
-        self.outbox.open = true;
-        let done = reader.handle_bytes(bytes, |event| match event {
-            Event::Message { data, text } if closed.is_none() => {
-                self.handle_message(session, at, Message { data, text });
-            }
-            Event::Ping(data) => self.control(session, at, Opcode::Pong, data),
-            Event::Close { code, reason } if closed.is_none() => closed = Some((code, reason.to_owned())),
-            Event::Message { .. } | Event::Close { .. } | Event::Pong => {}
+        let mut done = Ok(());
+        self.gathering(session, |worker, session| {
+            done = reader.handle_bytes(bytes, |event| match event {
+                Event::Message { data, text } if closed.is_none() => {
+                    worker.handle_message(session, at, Message { data, text });
+                }
+                Event::Ping(data) => worker.control(session, at, Opcode::Pong, data),
+                Event::Close { code, reason } if closed.is_none() => closed = Some((code, reason.to_owned())),
+                Event::Message { .. } | Event::Close { .. } | Event::Pong => {}
+            });
         });
-        self.outbox.open = false;
-        self.flush_outbox(session);
         if let Link::Stream(stream) = session.link(at)
             && let Codec::Ws(state) = &mut stream.codec
         {

@@ -129,9 +129,14 @@ impl Worker {
         }
         let Some(session) = self.sessions.get(key) else { return };
         let sizes: Vec<usize> = datagrams.iter().map(Vec::len).collect();
-        for datagram in &datagrams[self.let_pass(session, &sizes)] {
-            self.visit(key, |worker, session| worker.handle_source(session, Message::binary(datagram)));
-        }
+        let passing = &datagrams[self.let_pass(session, &sizes)];
+        self.visit(key, |worker, session| {
+            worker.gathering(session, |worker, session| {
+                for datagram in passing {
+                    worker.handle_source(session, Message::binary(datagram));
+                }
+            });
+        });
     }
 
     /// The socket of a UDP stage has datagrams, or an error.

@@ -1,13 +1,19 @@
 //! TCP and Unix sockets.
 
 use super::lab::{
-    Lab, echo, events, free_port, read_exact, receive, tcp_client, tcp_cluster, tcp_server, udp_client, until,
+    LONG, Lab, echo, events, free_port, read_exact, receive, tcp_client, tcp_cluster, tcp_server, udp_client, until,
 };
-use serde_json::json;
+use super::websocket::Peer;
+use parking_lot::Mutex;
+use portolan_proxy::proto::json_socket::ACCEPTED;
+use portolan_proxy::proto::ws::{Opcode, write_frame};
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 #[test]
 fn the_rest_of_an_echo_arrives_after_half_close() {
@@ -178,4 +184,68 @@ fn unix_datagram_clients_with_a_name_are_answered() {
         assert_eq!(&buffer[..n], text.as_bytes());
     }
     assert_eq!(lab.session_names(), ["UNIX:l-0", "UNIX:l-1"]);
+}
+
+/// An upstream that takes its time before it accepts, then gives what it read.
+fn slow_upstream(total: usize) -> (Value, Sender<()>, Receiver<Vec<u8>>) {
+    let (accept, accepted) = channel();
+    let (give, given) = channel();
+    let accepted = Mutex::new(accepted);
+    let upstream = tcp_server(move |mut stream| {
+        let mut header = Vec::new();
+        while !header.ends_with(b"\"JSONSocketVersion\":1}") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            header.extend(byte);
+        }
+        accepted.lock().recv().unwrap();
+        stream.write_all(ACCEPTED.as_bytes()).unwrap();
+        let mut all = vec![0; total];
+        stream.read_exact(&mut all).unwrap();
+        give.send(all).unwrap();
+    });
+    let transport = json!({ "protocol": "TCP", "port": upstream.port() });
+    let endpoints = json!([{ "spec": { "address": "127.0.0.1" } }]);
+    let cluster = json!({ "spec": { "protocol": "JSONSocket", "transport": transport }, "endpoints": endpoints });
+    (cluster, accept, given)
+}
+
+#[test]
+fn nothing_of_a_stream_is_missing_that_came_before_its_upstream_stood() {
+    let (lab, port) = (Lab::new(), free_port());
+    let sent: Vec<u8> = (0..600_000u32).map(|i| (i % 251) as u8).collect();
+    let (cluster, accept, given) = slow_upstream(sent.len());
+    lab.listener("l", json!({ "protocol": "TCP", "port": port }), cluster);
+    let mut client = tcp_client(port);
+    let (first, rest) = sent.split_at(70_000);
+    // in pieces of which two are too much for what a session keeps, so that the second is not read too early
+    for piece in first.chunks(35_000) {
+        client.write_all(piece).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let rest = rest.to_vec();
+    let writing = std::thread::spawn(move || client.write_all(&rest).map(|()| client));
+    std::thread::sleep(Duration::from_millis(50));
+    accept.send(()).unwrap();
+    let got = given.recv_timeout(LONG).unwrap();
+    assert!(got == sent, "the bytes are others");
+    drop(writing.join().unwrap().unwrap());
+}
+
+#[test]
+fn no_frame_is_missing_that_came_before_the_upstream_stood() {
+    let (lab, port) = (Lab::new(), free_port());
+    let sent: Vec<u8> = (0..64_000u32).map(|i| (i % 251) as u8).collect();
+    let (cluster, accept, given) = slow_upstream(sent.len());
+    lab.listener("l", json!({ "protocol": "WebSocket", "port": port }), cluster);
+    let mut client = Peer::connect(port, "/", &[]);
+    let mut frames = Vec::new();
+    for message in sent.chunks(64) {
+        write_frame(&mut frames, Opcode::Binary, message, Some([1, 2, 3, 4]));
+    }
+    client.stream.write_all(&frames).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    accept.send(()).unwrap();
+    let got = given.recv_timeout(LONG).unwrap();
+    assert!(got == sent, "the bytes are others");
 }
