@@ -20,6 +20,8 @@ mod contestant;
 mod place;
 #[path = "proxy/roles.rs"]
 mod roles;
+#[path = "proxy/round_trips.rs"]
+mod round_trips;
 #[path = "proxy/rows.rs"]
 mod rows;
 #[path = "proxy/sessions.rs"]

@@ -7,9 +7,11 @@ use portolan_proxy::config::engine::{Ending, Engine as _, Page, SessionFilter};
 use portolan_proxy::config::json::Json;
 use portolan_proxy::io::sys::Buffers;
 use portolan_proxy::io::{DataPlane, Options};
+use portolan_proxy::rest::exchange::{Client, Request};
 use portolan_proxy::rest::{Access, Api, Settings};
+use serde_json::{Value, json};
 use std::io::{BufRead as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -62,7 +64,7 @@ fn ours(workers: usize, config: &str) -> anyhow::Result<()> {
     let options = Options { workers, pin: workers > 1, buffers: Buffers::System, ..Options::default() };
     let plane = DataPlane::start(options)?;
     let api = Api::new(Arc::clone(&plane) as _, Access::new(None, false, true)?, Settings::default());
-    let config: serde_json::Value = serde_json::from_str(config)?;
+    let config: Value = serde_json::from_str(config)?;
     api.load(&Json::from(&config)).map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?;
     obey(|order| match order {
         "end sessions" => plane.end(&SessionFilter::default(), Ending::End("done")).to_string(),
@@ -72,10 +74,71 @@ fn ours(workers: usize, config: &str) -> anyhow::Result<()> {
             assert_eq!(listed, 100, "the page is full");
             began.elapsed().as_micros().to_string()
         }
+        "list all sessions, for a second" => list_for_a_second(&plane).to_string(),
+        "change one object, often" => changes(&api, CHANGES, |number| {
+            vec![put("cluster", "changed", &json!({ "spec": { "protocol": "UDP", "port": 1 + number % 2 } }))]
+        }),
+        "change many endpoints, once" => changes(&api, 1, |_| {
+            let address = |number: usize| format!("127.{}.{}.1", 1 + number / 200, number % 200);
+            let endpoint = |number| {
+                let object = json!({ "spec": { "address": address(number) } });
+                let mut change = put("endpoint", &format!("e{number}"), &object);
+                change["cluster"] = json!("changed");
+                change
+            };
+            (0..ENDPOINTS).map(endpoint).collect()
+        }),
         _ => "unknown".to_owned(),
     })?;
     plane.stop();
     Ok(())
+}
+
+/// Changes in a row, and endpoints in one change.
+pub(crate) const CHANGES: usize = 2000;
+pub(crate) const ENDPOINTS: usize = 10_000;
+
+/// Makes so many changes over the API, and says how many microseconds of this thread all of them took.
+///
+/// Not by the clock on the wall: the worker and the sender fill the processor that this thread shares with them.
+fn changes(api: &Api, count: usize, change: impl Fn(usize) -> Vec<Value>) -> String {
+    let request = |number| {
+        let body = json!({ "owner": "bench", "ops": change(number) }).to_string().into_bytes();
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        let client = Client { address: Some(Ipv4Addr::LOCALHOST.into()), certified: false };
+        Request { method: "POST".to_owned(), target: "/api/v2/apply".to_owned(), headers, body, client }
+    };
+    let requests: Vec<Request> = (0..count).map(request).collect();
+    let began = own_time();
+    for request in &requests {
+        let answer = api.handle(request);
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+    }
+    own_time().saturating_sub(began).as_micros().to_string()
+}
+
+/// How long this thread has run.
+fn own_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a live value that the call fills in.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(done, 0, "every thread has this clock");
+    Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_nanos(time.tv_nsec.cast_unsigned())
+}
+
+fn put(kind: &str, name: &str, object: &Value) -> Value {
+    json!({ "op": "put", "kind": kind, "name": name, "object": object })
+}
+
+/// Page by page, over and over; says how many were listed.
+fn list_for_a_second(plane: &DataPlane) -> usize {
+    let (began, mut listed, mut page) = (Instant::now(), 0, Page { limit: Some(500), from: None });
+    while began.elapsed() < Duration::from_secs(1) {
+        let found = plane.sessions(&SessionFilter::default(), &page);
+        listed += found.sessions.len();
+        page.from = found.next;
+    }
+    listed
 }
 
 /// Says that it is ready, then answers each order once it is done.

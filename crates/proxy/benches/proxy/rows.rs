@@ -2,10 +2,13 @@
 
 use crate::contestant::Contestant;
 use crate::place;
+use crate::roles::{CHANGES, ENDPOINTS};
+use crate::round_trips::{Caller, start_echo};
 use crate::sessions::Crowd;
 use crate::setting::{
-    BARE, BYTE_SINK, ENVOY, JOINED_SINK, NGINX, OURS, RULED_TO_SINK, SECOND, SINK, SPLIT_SINK, TO_BYTE_SINK,
-    TO_JOINED_SINK, TO_SINK, TO_SPLIT_SINK, TO_WS_SINK, WS_SINK, WS_TO_SINK, config, envoy, nginx,
+    BARE, BYTE_SINK, ECHO, ENVOY, JOINED_SINK, NGINX, OURS, REFRAMED, RULED_TO_SINK, SECOND, SINK, SPLIT_SINK,
+    TO_BYTE_SINK, TO_ECHO, TO_JOINED_SINK, TO_SINK, TO_SPLIT_SINK, TO_WS_SINK, WS_SINK, WS_TO_SINK, config, envoy,
+    nginx,
 };
 use crate::streams::{ByteSink, Pusher, connect, connect_websocket, frames};
 use crate::udp::{Load, Shape, Sink, Window, await_passage, clients};
@@ -13,6 +16,7 @@ use portolan_bench::{Bench, Goal, Side};
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Small packets, never two of a flow in one batch.
@@ -34,6 +38,8 @@ const NEW_SESSIONS: usize = 8_000;
 /// As many as 20,000 descriptors allow, with some to spare.
 const IDLE_SESSIONS: usize = 19_000;
 const STARTS: usize = 11;
+const ROUND_TRIPS: usize = 1000;
+const ROUND_TRIP_TURNS: usize = 10;
 
 /// Datagrams through one contestant.
 #[derive(Clone, Copy)]
@@ -68,12 +74,14 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<ExitCode> {
         sent: 0,
         lost: 0,
     };
+    start_echo(ECHO)?;
     let ours = Contestant::ours(1, &config(OURS))?;
     table.against_floors(&ours)?;
     table.against_peers(&ours)?;
     table.within_ours(&ours)?;
     table.websockets(&ours)?;
-    drop(ours);
+    table.round_trips()?;
+    table.changes(ours)?;
     table.new_sessions(1)?;
     table.new_sessions(2)?;
     table.idle_sessions()?;
@@ -239,7 +247,62 @@ impl Table {
             let goal = Goal::value(1e9 / 5e6);
             self.bench.value(name, "frame", goal, Side::new("portolan", turn).of_processes(vec![ours.pid()]))?;
         }
+        let name = "WebSocket to WebSocket, opened and closed again, 64 B";
+        if self.bench.wants(name) {
+            let stream = connect_websocket(OURS + REFRAMED)?;
+            let mut pusher = Pusher::new(stream, &self.websocket, frames(FRAMES, 64));
+            let turn = || pusher.turn(FRAME_WRITES * 4).map(|()| units * 4);
+            // 2,000,000 frames a second on one core
+            let goal = Goal::value(1e9 / 2e6);
+            self.bench.value(name, "frame", goal, Side::new("portolan", turn).of_processes(vec![ours.pid()]))?;
+        }
         Ok(())
+    }
+
+    /// One packet under way: whoever wakes up late or does more than it must is slower.
+    fn round_trips(&mut self) -> anyhow::Result<()> {
+        let name = "round trip, one under way, nginx";
+        if !self.bench.wants(name) {
+            return Ok(());
+        }
+        let _peer = nginx()?;
+        let (mut own, mut other) = (Caller::new(OURS + TO_ECHO)?, Caller::new(NGINX + TO_ECHO)?);
+        for _ in 0..ROUND_TRIP_TURNS {
+            own.calls(ROUND_TRIPS)?;
+            other.calls(ROUND_TRIPS)?;
+        }
+        for (share, words, goal) in [(500, "median", 1.0), (990, "99 of 100", 1.2)] {
+            let ratio = own.within(share) / other.within(share);
+            self.bench.count(&format!("{name}: {words}"), "of theirs", Goal::value(goal), ratio)?;
+        }
+        Ok(())
+    }
+
+    /// What configuration costs while packets pass.
+    fn changes(&mut self, mut ours: Contestant) -> anyhow::Result<()> {
+        let name = "configuration changed under load";
+        if !self.bench.wants(name) {
+            return Ok(());
+        }
+        let mut load = Load::new(SINGLE, OURS + TO_SINK, &self.single)?;
+        let stop = AtomicBool::new(false);
+        let (one, many) = std::thread::scope(|scope| -> anyhow::Result<(f64, f64)> {
+            let sender = scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    load.turn();
+                }
+            });
+            let one = ours.order("change one object, often");
+            let many = ours.order("change many endpoints, once");
+            stop.store(true, Relaxed);
+            sender.join().expect("the sender does not panic");
+            Ok((one?.parse()?, many?.parse()?))
+        })?;
+        // 5,000 a second
+        self.bench.count(&format!("{name}: one object"), "us of CPU each", Goal::value(200.0), one / CHANGES as f64)?;
+        let words = format!("{name}: {ENDPOINTS} endpoints at once");
+        self.bench.count(&words, "ms of CPU", Goal::value(50.0), many / 1000.0)?;
+        self.bench.count(&format!("{name}: packets lost"), "packets", Goal::value(0.0), load.lost as f64)
     }
 
     fn new_sessions(&mut self, workers: usize) -> anyhow::Result<()> {
@@ -275,7 +338,22 @@ impl Table {
         let each = (crowd.process.resident()? - idle) as f64 / IDLE_SESSIONS as f64;
         self.bench.count(name, "bytes each", Goal::value(1024.0), each)?;
         let micros: f64 = crowd.process.order("list sessions")?.parse()?;
-        self.bench.count("first 100 of 19,000 sessions listed", "ms", Goal::value(10.0), micros / 1000.0)
+        self.bench.count("first 100 of 19,000 sessions listed", "ms", Goal::value(10.0), micros / 1000.0)?;
+        let (mut caller, done) = (Caller::new(OURS + TO_ECHO)?, AtomicBool::new(false));
+        let listed = std::thread::scope(|scope| {
+            let lister = scope.spawn(|| {
+                let listed = crowd.process.order("list all sessions, for a second");
+                done.store(true, Relaxed);
+                listed
+            });
+            while !done.load(Relaxed) {
+                caller.call()?;
+            }
+            lister.join().expect("the one who lists does not panic")
+        })?;
+        anyhow::ensure!(listed.parse::<usize>()? > IDLE_SESSIONS, "not even one list was whole");
+        let delay = caller.within(999) / 1000.0;
+        self.bench.count("round trip while sessions are listed: 999 of 1000", "ms", Goal::value(1.0), delay)
     }
 
     fn start_time(&mut self) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ pub(crate) const JOINED_SINK: u16 = 9002;
 pub(crate) const BYTE_SINK: u16 = 9003;
 pub(crate) const WS_SINK: u16 = 9004;
 pub(crate) const SPLIT_SINK: u16 = 9005;
+pub(crate) const ECHO: u16 = 9006;
 // the first port of each contestant
 pub(crate) const OURS: u16 = 1000;
 pub(crate) const NGINX: u16 = 2000;
@@ -23,6 +24,8 @@ pub(crate) const TO_WS_SINK: u16 = 4;
 pub(crate) const WS_TO_SINK: u16 = 5;
 pub(crate) const RULED_TO_SINK: u16 = 6;
 pub(crate) const TO_SPLIT_SINK: u16 = 7;
+pub(crate) const TO_ECHO: u16 = 8;
+pub(crate) const REFRAMED: u16 = 9;
 
 /// Our configuration: a listener for each kind of traffic.
 pub(crate) fn config(first: u16) -> Value {
@@ -45,6 +48,9 @@ pub(crate) fn config(first: u16) -> Value {
         { "match": nobody, "action": { "route": { "destination": cluster("UDP", JOINED_SINK) } } },
         { "match": these, "action": { "rewrite": labels, "route": { "destination": cluster("UDP", SINK) } } },
     ]);
+    // a stage that counts messages, so that frames are opened and closed again
+    let counting = json!({ "spec": { "protocol": "Metric" } });
+    let reframed = json!({ "destination": cluster("WebSocket", WS_SINK), "ingress": [counting] });
     json!({ "listeners": [
         listener("UDP", TO_SINK, all_to(cluster("UDP", SINK))),
         listener("UDP", TO_JOINED_SINK, all_to(cluster("UDP", JOINED_SINK))),
@@ -53,16 +59,19 @@ pub(crate) fn config(first: u16) -> Value {
         listener("WebSocket", WS_TO_SINK, all_to(cluster("UDP", SINK))),
         listener("UDP", RULED_TO_SINK, ruled),
         listener("UDP", TO_SPLIT_SINK, all_to(cluster("UDP", SPLIT_SINK))),
+        listener("UDP", TO_ECHO, all_to(cluster("UDP", ECHO))),
+        listener("WebSocket", REFRAMED, json!([{ "action": { "route": reframed } }])),
     ] })
 }
 
 pub(crate) fn nginx() -> anyhow::Result<Contestant> {
-    let (udp, tcp) = (NGINX + TO_SINK, NGINX + TO_BYTE_SINK);
+    let (udp, tcp, echo) = (NGINX + TO_SINK, NGINX + TO_BYTE_SINK, NGINX + TO_ECHO);
     Contestant::nginx(&format!(
         "stream {{
             proxy_timeout 60s;
             proxy_buffer_size 64k;
             server {{ listen 127.0.0.1:{udp} udp; proxy_pass 127.0.0.1:{SINK}; }}
+            server {{ listen 127.0.0.1:{echo} udp; proxy_pass 127.0.0.1:{ECHO}; }}
             server {{ listen 127.0.0.1:{tcp}; proxy_pass 127.0.0.1:{BYTE_SINK}; tcp_nodelay on; }}
         }}"
     ))
