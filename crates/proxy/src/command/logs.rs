@@ -2,23 +2,26 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 
+use crate::config::home::Home;
 use crate::config::types::{Admin, LogLevel};
 
 /// The process's logs.
 pub(super) struct Logs {
     output: Output,
+    home: Home,
     set_level: Box<dyn Fn(LogLevel) + Send + Sync>,
 }
 
 impl Logs {
     /// Starts logging as the configuration says; without a word of it at INFO, on stderr.
-    pub(super) fn start(admin: &Admin) -> io::Result<Self> {
-        let target = Target::open(admin.log_file.as_deref())?;
+    pub(super) fn start(admin: &Admin, home: Home) -> io::Result<Self> {
+        let target = Target::open(admin.log_file.as_deref(), &home)?;
         let terminal = target.is_terminal();
         let output = Output(Arc::new(Mutex::new(target)));
         let writer = output.clone();
@@ -37,13 +40,13 @@ impl Logs {
             logs.init();
             Box::new(move |level| drop(handle.reload(filter(level))))
         };
-        Ok(Self { output, set_level })
+        Ok(Self { output, home, set_level })
     }
 
     /// Takes up what a configuration says. A file is opened anew, so that SIGHUP serves who rotates logs.
     pub(super) fn follow(&self, admin: &Admin) {
         (self.set_level)(admin.log_level);
-        match Target::open(admin.log_file.as_deref()) {
+        match Target::open(admin.log_file.as_deref(), &self.home) {
             Ok(target) => *self.output.0.lock() = target,
             Err(error) => {
                 tracing::warn!(%error, file = admin.log_file, "the log file cannot be opened: the last one stays");
@@ -67,11 +70,11 @@ enum Target {
 }
 
 impl Target {
-    fn open(file: Option<&str>) -> io::Result<Self> {
+    fn open(file: Option<&str>, home: &Home) -> io::Result<Self> {
         match file {
             None | Some("stderr") => Ok(Self::Stderr),
             Some("stdout" | "-") => Ok(Self::Stdout),
-            Some(path) => OpenOptions::new().append(true).create(true).open(path).map(Self::File),
+            Some(path) => OpenOptions::new().append(true).create(true).open(home.real(Path::new(path))).map(Self::File),
         }
     }
 

@@ -80,6 +80,7 @@ impl Failure {
 /// Runs the proxy until a signal ends it; with `--check` only says whether it would start.
 pub fn run(options: Options) -> Result<(), Failure> {
     options.validate()?;
+    let options = options.mounted();
     // first of all, so that whatever can be read and opened now can be when the file is read again
     if let Some(who) = &options.user {
         user::find(who).and_then(sys::become_user).map_err(|cause| Failure::User { who: who.clone(), cause })?;
@@ -89,7 +90,7 @@ pub fn run(options: Options) -> Result<(), Failure> {
     if options.check {
         return check(&options, &config, &admin);
     }
-    let logs = Logs::start(&admin).map_err(Failure::start("the log file cannot be opened"))?;
+    let logs = Logs::start(&admin, options.home()).map_err(Failure::start("the log file cannot be opened"))?;
     if sys::is_root() {
         tracing::warn!("it runs as root, which it does not need to: --user names whom it should go on as");
     }
@@ -105,14 +106,42 @@ pub fn run(options: Options) -> Result<(), Failure> {
         let _context = runtime.enter();
         Signals::new().map_err(Failure::start("signals cannot be waited for"))?
     };
+    let stdin_ends =
+        stdin_ends(options.end_with_stdin).map_err(Failure::start("standard input cannot be waited for"))?;
+    let ready_file = options.ready_file.clone();
     let proxy = Proxy::start(options, &config, &admin, logs)?;
+    if let Some(file) = ready_file {
+        let unwritten = format!("{} cannot be written", file.display());
+        std::fs::write(&file, "ready\n").map_err(Failure::start(unwritten))?;
+    }
     runtime.block_on(async {
-        while signals.next().await.is_reload() {
-            proxy.reload();
-        }
-        proxy.drain(&mut signals).await;
+        let run = async {
+            while signals.next().await.is_reload() {
+                proxy.reload();
+            }
+            proxy.drain(&mut signals).await;
+        };
+        tokio::select! { () = run => {} () = stdin_ends => tracing::info!("standard input has ended") }
     });
     Ok(())
+}
+
+/// Ends with standard input, if that is wanted. A read cannot be cut short, so a thread waits that nobody waits for.
+fn stdin_ends(wanted: bool) -> io::Result<impl Future<Output = ()>> {
+    let (ended, end) = tokio::sync::oneshot::channel::<()>();
+    if wanted {
+        std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+            io::copy(&mut io::stdin().lock(), &mut io::sink()).ok();
+            drop(ended);
+        })?;
+    }
+    Ok(async move {
+        if wanted {
+            end.await.ok();
+        } else {
+            std::future::pending::<()>().await;
+        }
+    })
 }
 
 /// Says whether a configuration would be taken. No socket is opened, so ports that others have are not seen.

@@ -33,8 +33,8 @@ impl Proxy {
         };
         let listen = Listen::new(&options, &access).map_err(Failure::start(unlistening()))?;
         let (desk, inbox) = server::desk();
-        let address = options.address;
-        let start = crate::io::Options { workers, address, desk: Some(desk), ..crate::io::Options::default() };
+        let home = options.home();
+        let start = crate::io::Options { workers, home, desk: Some(desk), ..crate::io::Options::default() };
         let plane = DataPlane::start(start).map_err(Failure::start("workers cannot be started"))?;
         let settings = Settings {
             strict: options.strict,

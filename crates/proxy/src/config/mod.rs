@@ -11,6 +11,7 @@
 
 pub mod delete;
 pub mod engine;
+pub mod home;
 pub mod json;
 pub mod kind;
 pub mod options;

@@ -193,6 +193,7 @@ impl Worker {
     fn open_singleton(&mut self, port: &Arc<Port>, inlet: &Inlet) {
         let ListenerSpec::Udp(udp) = inlet.listener.spec.transport() else { return };
         let (Some(address), Some(peer_port)) = (udp.connect.address, udp.connect.port) else { return };
+        let address = self.shared.home.meant(address);
         if address.is_ipv4() != port.local.is_ipv4() {
             return;
         }

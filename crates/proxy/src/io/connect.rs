@@ -195,6 +195,7 @@ impl Worker {
         let host =
             host.or_else(|| session.stages[stage].endpoint.as_ref().map(|e| e.address.clone())).unwrap_or_default();
         let Some(address) = self.address_of(session, stage, &host, found)? else { return Ok(None) };
+        let address = self.shared.home.meant(address);
         self.check_policy(address, port)?;
         let to = SocketAddr::new(address, port);
         let from = Self::local_end(bind, address, session.sequence);
@@ -248,7 +249,9 @@ impl Worker {
         let endpoint = session.stages[stage].endpoint.as_ref();
         let path = endpoint.map(|e| e.address.as_str()).filter(|path| path.starts_with('/'));
         let path = path.map(FilePath::new).or(uds.filename.as_deref()).unwrap_or(FilePath::new(""));
-        if !allowed_path(path, &self.snapshot.admin.uds_dirs) {
+        let home = &self.shared.home;
+        let real = home.real(path);
+        if !allowed_path(&real, &home.directories(&self.snapshot.admin.uds_dirs)) {
             return Err(Failure::connect(format!("{} is outside admin.uds_dirs", path.display())).final_one());
         }
         let kind = match uds.kind {
@@ -256,7 +259,7 @@ impl Worker {
             UdsType::Seqpacket => UnixKind::SeqPacket,
             UdsType::Datagram => UnixKind::Datagram,
         };
-        let socket = self.granted(sys::unix_connected(path, kind));
+        let socket = self.granted(sys::unix_connected(&real, kind));
         let socket = socket.map_err(|error| {
             Failure::connect(format!("connect {} {}", sys::error_name(&error), path.display()))
                 .blaming(sys::is_peers_fault(&error))

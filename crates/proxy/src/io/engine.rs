@@ -15,6 +15,7 @@ use super::worker::{Ended, Worker};
 use crate::config::engine::{
     BindError, ByObject, Ending, Engine, Metered, Page, SessionDump, SessionFilter, SessionPage, Stats,
 };
+use crate::config::home::Home;
 use crate::config::snapshot::Snapshot;
 use crate::config::types::{Admin, ClusterSpec, Listener, Qos};
 use crate::proto::session::Finish;
@@ -23,7 +24,6 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::sync_channel;
@@ -50,14 +50,13 @@ pub struct Options {
     /// Whether worker threads stay on one processor each.
     pub pin: bool,
     pub buffers: Buffers,
-    /// Where listeners listen that name no address; none for all addresses.
-    pub address: Option<IpAddr>,
+    pub home: Home,
     pub desk: Option<Arc<dyn Desk>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 0, pin: false, buffers: Buffers::Large, address: None, desk: None }
+        Self { workers: 0, pin: false, buffers: Buffers::Large, home: Home::default(), desk: None }
     }
 }
 
@@ -65,7 +64,6 @@ impl Default for Options {
 pub struct DataPlane {
     shared: Arc<Shared>,
     buffers: Buffers,
-    address: Option<IpAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     ports: Mutex<Ports>,
 }
@@ -90,7 +88,7 @@ impl DataPlane {
 
     /// The same, with names of endpoints looked up by `lookup`.
     pub fn start_with_names(options: Options, lookup: &Lookup) -> io::Result<Arc<Self>> {
-        let Options { workers, pin, buffers, address, desk } = options;
+        let Options { workers, pin, buffers, home, desk } = options;
         let workers = if workers == 0 { sys::processors() } else { workers };
         let descriptors = sys::raise_descriptor_limit();
         let rings = (0..workers).map(|_| Ring::new(COMMANDS)).collect::<io::Result<_>>()?;
@@ -105,7 +103,8 @@ impl DataPlane {
             stats: (0..workers).map(|_| Arc::new(WorkerStats::default())).collect(),
             rings,
             desk,
-            sink: Sink::start()?,
+            sink: Sink::start(home.clone())?,
+            home,
             resolver: Resolver::start(lookup)?,
             loops: Loops::default(),
             stdio: Arc::default(),
@@ -113,7 +112,7 @@ impl DataPlane {
             farewell_seed: sys::random_u64(),
         });
         let threads = (0..workers).map(|id| spawn(id, Arc::clone(&shared), pin)).collect::<io::Result<_>>()?;
-        Ok(Arc::new(Self { shared, buffers, address, threads: Mutex::new(threads), ports: Mutex::default() }))
+        Ok(Arc::new(Self { shared, buffers, threads: Mutex::new(threads), ports: Mutex::default() }))
     }
 
     /// Takes no further sessions, waits for the others to end, and stops.
@@ -193,9 +192,9 @@ impl DataPlane {
     fn open_ports(&self, ports: &Ports, listener: &Listener, admin: &Admin) -> Result<Vec<Arc<Port>>, BindError> {
         let workers = self.shared.rings.len();
         let mut opened = Vec::new();
-        for place in places(listener, self.address) {
+        for place in places(listener, &self.shared.home) {
             if let Place::Unix(path, _) = &place
-                && !allowed_path(path, &admin.uds_dirs)
+                && !allowed_path(path, &self.shared.home.directories(&admin.uds_dirs))
             {
                 return Err(bind_error(listener, &place, &io::Error::from_raw_os_error(libc::EACCES)));
             }

@@ -1,6 +1,7 @@
 //! A thread that writes what Logger clusters and the access log say, so that no worker waits for a disk.
 
 use super::sys;
+use crate::config::home::Home;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
@@ -31,9 +32,9 @@ pub(super) struct LogFile {
 
 impl Sink {
     /// Starts the thread; it ends when the last sink is dropped.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(home: Home) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
-        std::thread::Builder::new().name("proxy-log".to_owned()).spawn(move || write_lines(&receiver))?;
+        std::thread::Builder::new().name("proxy-log".to_owned()).spawn(move || write_lines(&receiver, &home))?;
         Ok(Self(sender))
     }
 
@@ -43,7 +44,7 @@ impl Sink {
     }
 }
 
-fn write_lines(lines: &Receiver<Line>) {
+fn write_lines(lines: &Receiver<Line>, home: &Home) {
     let mut files: BTreeMap<LogFile, Option<File>> = BTreeMap::new();
     for Line { file, bytes } in lines {
         let done = match file {
@@ -52,7 +53,7 @@ fn write_lines(lines: &Receiver<Line>) {
                 if files.len() >= OPEN && !files.contains_key(&place) {
                     files.clear();
                 }
-                let open = files.entry(place).or_insert_with_key(open);
+                let open = files.entry(place).or_insert_with_key(|place| open(place, home));
                 open.as_mut().map_or(Ok(()), |file| file.write_all(&bytes))
             }
         };
@@ -62,8 +63,8 @@ fn write_lines(lines: &Receiver<Line>) {
     }
 }
 
-fn open(place: &LogFile) -> Option<File> {
-    let opened = sys::append_inside(&place.directory, &place.file);
+fn open(place: &LogFile, home: &Home) -> Option<File> {
+    let opened = sys::append_inside(&home.real(&place.directory), &place.file);
     let tell = |error: &io::Error| tracing::warn!(file = ?place, %error, "a log file cannot be opened");
     opened.inspect_err(tell).ok()
 }

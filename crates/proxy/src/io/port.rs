@@ -8,6 +8,7 @@ use super::loops::{End, Family};
 use super::rate::Limiter;
 use super::sys::{self, Buffers, UnixKind};
 use crate::config::engine::BindError;
+use crate::config::home::Home;
 use crate::config::types::{Listener, ListenerSpec, UdpMode, UdsType};
 use arc_swap::ArcSwapOption;
 use std::io;
@@ -183,12 +184,12 @@ impl std::ops::Drop for Port {
     }
 }
 
-/// The places that a listener binds to; one that names no address binds to `home`, and without it to all.
-pub(super) fn places(listener: &Listener, home: Option<IpAddr>) -> Vec<Place> {
+/// The places that a listener binds to, where this process is at home.
+pub(super) fn places(listener: &Listener, home: &Home) -> Vec<Place> {
     let both = |address: Option<IpAddr>, port: u16| -> Vec<SocketAddr> {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        let addresses = match address.or(home) {
+        let addresses = match home.bound(address) {
             Some(address) if !listener.loopback_only || address.is_loopback() => vec![address],
             Some(IpAddr::V4(_)) => vec![loopback[0]],
             Some(IpAddr::V6(_)) => vec![loopback[1]],
@@ -203,7 +204,7 @@ pub(super) fn places(listener: &Listener, home: Option<IpAddr>) -> Vec<Place> {
         ListenerSpec::Tcp(spec) => tcp(spec.address, spec.port),
         ListenerSpec::WebSocket(spec) => tcp(spec.address, spec.port),
         ListenerSpec::Http(spec) => tcp(spec.address, spec.port),
-        ListenerSpec::Uds(uds) => vec![Place::Unix(uds.filename.clone(), uds.kind.into())],
+        ListenerSpec::Uds(uds) => vec![Place::Unix(home.real(&uds.filename).into_owned(), uds.kind.into())],
         ListenerSpec::JsonSocket(_) => Vec::new(),
     }
 }

@@ -9,6 +9,7 @@ use super::ring::Ring;
 use super::slab::Key;
 use super::stats::WorkerStats;
 use super::stdio::Stdio;
+use crate::config::home::Home;
 use crate::config::snapshot::{Names, Snapshot};
 use crate::rest::exchange::Desk;
 use arc_swap::ArcSwap;
@@ -40,6 +41,7 @@ pub(super) struct Shared {
     pub stats: Vec<Arc<WorkerStats>>,
     pub rings: Vec<Arc<Ring<Command>>>,
     pub desk: Option<Arc<dyn Desk>>,
+    pub home: Home,
     pub sink: Sink,
     pub resolver: Resolver,
     pub loops: Loops,

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::Access;
+use crate::config::home::{Home, Mount};
 use crate::config::json::Json;
 use crate::config::types::LogLevel;
 use crate::config::whole::{Language, parse};
@@ -57,9 +58,25 @@ pub struct Options {
     #[arg(long = "insecure-api", help_heading = "API")]
     pub insecure: bool,
 
-    /// Let listeners that name no address listen on this one; without it on all
+    /// Listen on this address wherever all are meant: for listeners that name none, and for --api 0.0.0.0
     #[arg(long, value_name = "IP", env = "PORTOLAN_PROXY_ADDRESS", help_heading = "Process")]
     pub address: Option<IpAddr>,
+
+    /// Let 127.0.0.1 and ::1 be this address, to listen on and to connect to
+    #[arg(long, value_name = "IP", env = "PORTOLAN_PROXY_LOCALHOST", help_heading = "Process")]
+    pub localhost: Option<IpAddr>,
+
+    /// Take FOLDER for PATH, as a container's mount would: in flags, socket files and logs; may be given again
+    #[arg(long = "mount", value_name = "PATH=FOLDER", help_heading = "Process")]
+    pub mounts: Vec<Mount>,
+
+    /// Write this file once everything listens
+    #[arg(long, value_name = "FILE", env = "PORTOLAN_PROXY_READY_FILE", help_heading = "Process")]
+    pub ready_file: Option<PathBuf>,
+
+    /// End when standard input does, so as not to outlive the process at its other end
+    #[arg(long, help_heading = "Process")]
+    pub end_with_stdin: bool,
 
     /// Run as many workers; without it one per processor that the process may use
     #[arg(long, value_name = "N", env = "PORTOLAN_PROXY_WORKERS", help_heading = "Process")]
@@ -117,6 +134,23 @@ impl Options {
             return Err(OptionsError::HalfOfTls);
         }
         Ok(())
+    }
+
+    /// What addresses and folders stand for.
+    pub fn home(&self) -> Home {
+        Home { address: self.address, localhost: self.localhost, mounts: self.mounts.clone() }
+    }
+
+    /// The same with its files where they really lie; the one that says it is ready is not the container's.
+    #[must_use]
+    pub fn mounted(mut self) -> Self {
+        let home = self.home();
+        let files =
+            [&mut self.config, &mut self.token_file, &mut self.certificate, &mut self.key, &mut self.client_authority];
+        for file in files.into_iter().flatten() {
+            *file = home.real(file).into_owned();
+        }
+        self
     }
 
     /// The static configuration; an empty one if there is none. Read anew at each call.

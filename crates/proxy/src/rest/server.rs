@@ -67,6 +67,7 @@ impl Listen {
     /// The listener that the options ask for, if any. An API that asks nobody who he is stays on this machine.
     pub fn new(options: &Options, access: &Access) -> io::Result<Option<Self>> {
         let Some(mut address) = options.api.filter(|_| !options.no_api) else { return Ok(None) };
+        address.set_ip(options.home().bound(Some(address.ip())).unwrap_or(address.ip()));
         if access.is_loopback_only() && !address.ip().is_loopback() {
             address.set_ip(loopback(address.ip()));
             tracing::warn!(

@@ -12,6 +12,7 @@ mod changes;
 mod defects;
 mod examples;
 mod faults;
+mod home;
 mod hostile;
 mod http;
 mod json_socket;
