@@ -14,6 +14,7 @@ async fn main() -> anyhow::Result<()> {
         data_dir: (data_dir != "-").then(|| data_dir.into()),
         kubeconfig: kubeconfig.into(),
         nodes: 0,
+        run_elsewhere: None,
     };
     let _running = Running::start(options).await?;
     std::future::pending().await

@@ -27,6 +27,8 @@ pub struct Options {
     pub kubeconfig: PathBuf,
     /// Nodes that are simulated: Ready, and their pods run.
     pub nodes: usize,
+    /// Pods whose containers are all of this image are run by somebody else.
+    pub run_elsewhere: Option<String>,
 }
 
 /// Why there is no server.
@@ -58,7 +60,7 @@ pub struct Running {
 impl Running {
     /// Opens the store, listens, writes the kubeconfig and starts the loops; ready when it returns.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen, data_dir, kubeconfig, nodes } = options;
+        let Options { listen, data_dir, kubeconfig, nodes, run_elsewhere } = options;
         let server = match &data_dir {
             Some(folder) => ApiServer::open(folder).await?,
             None => ApiServer::memory().await,
@@ -72,7 +74,7 @@ impl Running {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));
         simulate(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
-        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS) };
+        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS), but: run_elsewhere };
         let loops = start_loops(&server, Loops { kubelets, workloads: nodes > 0 }, stop.clone())?;
         Ok(Self { server, url, stop, tasks, loops: Some(loops) })
     }

@@ -189,6 +189,7 @@ fn memory(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let kubeconfig = folder.path().join("kubeconfig");
     let options = running::Options {
+        run_elsewhere: None,
         listen: ([127, 0, 0, 1], 0).into(),
         data_dir: None,
         kubeconfig: kubeconfig.clone(),

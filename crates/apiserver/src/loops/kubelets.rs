@@ -22,6 +22,8 @@ pub struct Kubelets {
     pub nodes: Option<BTreeSet<String>>,
     /// Lets pods run, with addresses from this range.
     pub simulate: Option<Range>,
+    /// Pods whose containers are all of this image are somebody else's.
+    pub but: Option<String>,
 }
 
 /// Addresses for pods.
@@ -91,6 +93,9 @@ impl Kubelets {
         if node.is_empty() || self.nodes.as_ref().is_some_and(|nodes| !nodes.contains(&node)) {
             return Ok(());
         }
+        if self.but.as_ref().is_some_and(|image| is_of(pod, image)) {
+            return Ok(());
+        }
         let api: Api<Pod> = Api::namespaced(client.clone(), &key.0);
         if pod.metadata.deletion_timestamp.is_some() {
             let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
@@ -116,6 +121,12 @@ impl Range {
         let all = (0..self.count).map_while(|offset| first.checked_add(offset));
         all.map(|ip| Ipv4Addr::from(ip).to_string()).find(|ip| !taken.contains(ip))
     }
+}
+
+/// Whether every container is of this image, of whatever version.
+fn is_of(pod: &Pod, image: &str) -> bool {
+    let mut images = pod.spec.iter().flat_map(|spec| &spec.containers).map(|one| one.image.as_deref());
+    images.all(|name| name.and_then(|name| name.split(':').next()) == Some(image))
 }
 
 fn address(pod: &Pod) -> Option<String> {

@@ -75,9 +75,7 @@ impl World {
 
     async fn mend(&self) -> kube::Result<()> {
         let nodes = self.nodes.state();
-        let ready: BTreeSet<String> =
-            nodes.iter().filter(|node| is_ready_node(node)).map(|node| node.name_any()).collect();
-        let nodes: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
+        let ready: Vec<Arc<Node>> = nodes.iter().filter(|node| is_ready_node(node)).cloned().collect();
         let mut owned: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
         for pod in self.pods.state() {
             if let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
@@ -153,23 +151,35 @@ struct Workload {
     places: BTreeMap<String, String>,
 }
 
-fn of_deployment(deployment: &Deployment, nodes: &BTreeSet<String>) -> Workload {
+fn of_deployment(deployment: &Deployment, nodes: &[Arc<Node>]) -> Workload {
     let spec = deployment.spec.as_ref();
     let template = spec.map(|spec| spec.template.clone()).unwrap_or_default();
     let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
     let hash = hash(&template);
     let name = deployment.name_any();
-    let nodes = nodes.iter().cycle();
-    let places = (0..replicas).map(|number| format!("{name}-{hash}-{number}")).zip(nodes.cloned()).collect();
+    let nodes = selected(&template, nodes);
+    let names = (0..replicas).map(|number| format!("{name}-{hash}-{number}"));
+    let places = names.zip(nodes.iter().cycle().cloned()).collect();
     Workload { template, hash, places }
 }
 
-fn of_daemon_set(set: &DaemonSet, nodes: &BTreeSet<String>) -> Workload {
+fn of_daemon_set(set: &DaemonSet, nodes: &[Arc<Node>]) -> Workload {
     let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
     let hash = hash(&template);
     let name = set.name_any();
-    let places = nodes.iter().map(|node| (format!("{name}-{hash}-{node}"), node.clone())).collect();
+    let nodes = selected(&template, nodes);
+    let places = nodes.into_iter().map(|node| (format!("{name}-{hash}-{node}"), node)).collect();
     Workload { template, hash, places }
+}
+
+/// The nodes that a pod may go to.
+fn selected(template: &PodTemplateSpec, nodes: &[Arc<Node>]) -> BTreeSet<String> {
+    let wanted = template.spec.as_ref().and_then(|spec| spec.node_selector.as_ref());
+    let fits = |node: &&Arc<Node>| {
+        let mut labels = wanted.into_iter().flatten();
+        labels.all(|(name, value)| node.labels().get(name) == Some(value))
+    };
+    nodes.iter().filter(fits).map(|node| node.name_any()).collect()
 }
 
 impl Workload {

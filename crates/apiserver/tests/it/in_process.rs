@@ -78,6 +78,7 @@ async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow
         data_dir: None,
         kubeconfig: folder.path().join("kubeconfig"),
         nodes: 2,
+        run_elsewhere: Some("portolan".to_owned()),
     };
     let running = Running::start(options).await?;
     let client = running.client();
@@ -137,6 +138,42 @@ async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow
     };
     tokio::time::timeout(patience, replaced).await??;
 
+    // a set that selects its nodes has one there and none elsewhere
+    let selecting =
+        json!({ "spec": { "template": { "spec": { "nodeSelector": { "kubernetes.io/hostname": "node-2" } } } } });
+    sets.patch("gate", &PatchParams::default(), &merge(selecting)).await?;
+    let moved = async {
+        loop {
+            let left = pods.list(&ListParams::default().labels("app=gate")).await?.items;
+            let nodes: Vec<_> = left.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).collect();
+            if nodes == ["node-2"] {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(patience, moved).await??;
+
+    // pods of that image are left to whoever runs them
+    let own = json!({ "metadata": { "name": "own" }, "spec": { "nodeName": "node-1", "containers": [{ "name": "c", "image": "portolan:1" }] } });
+    pods.create(&PostParams::default(), &serde_json::from_value(own)?).await?;
+    let mut other = template("other");
+    other["metadata"]["name"] = json!("other");
+    other["spec"]["nodeName"] = json!("node-1");
+    pods.create(&PostParams::default(), &serde_json::from_value(other)?).await?;
+    let runs = async {
+        while pods.get_status("other").await?.status.is_none_or(|status| status.pod_ip.is_none()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(patience, runs).await??;
+    let status = pods.get("own").await?.status.unwrap_or_default();
+    assert_eq!((status.phase.as_deref(), status.pod_ip), (Some("Pending"), None));
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods.delete("own", &now).await?;
+    pods.delete("other", &now).await?;
+
     deployments.delete("web", &DeleteParams::default()).await?;
     sets.delete("gate", &DeleteParams::default()).await?;
     let gone = async {
@@ -158,6 +195,7 @@ async fn simulated_nodes_are_ready_and_survive_a_restart() -> anyhow::Result<()>
         data_dir: Some(folder.path().join("data")),
         kubeconfig: folder.path().join("kubeconfig"),
         nodes: 2,
+        run_elsewhere: None,
     };
     let mut uids = Vec::new();
     for _ in 0..2 {

@@ -71,7 +71,13 @@ impl Server {
                 let folder = tempfile::tempdir()?;
                 let kubeconfig = folder.path().join("kubeconfig");
                 let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-                let options = running::Options { listen, data_dir: None, kubeconfig: kubeconfig.clone(), nodes: 0 };
+                let options = running::Options {
+                    listen,
+                    data_dir: None,
+                    kubeconfig: kubeconfig.clone(),
+                    nodes: 0,
+                    run_elsewhere: Some("portolan".to_owned()),
+                };
                 let running = Running::start(options).await?;
                 Ok(Self { client: running.client(), kubeconfig, _embedded: Some((running, folder)) })
             }

@@ -32,7 +32,7 @@ impl Server {
         let server = ApiServer::memory().await;
         let loops = Loops {
             // The real server has no kubelets beside it.
-            kubelets: Kubelets { nodes: Some(BTreeSet::new()), simulate: None },
+            kubelets: Kubelets { nodes: Some(BTreeSet::new()), simulate: None, but: None },
             workloads: false,
         };
         let inside = server.clone();

@@ -44,6 +44,8 @@ impl Settings {
             Ban::Everywhere("it is the API server's")
         } else if self.denied.iter().any(|range| range.contains(&ip)) {
             Ban::Everywhere("it is in a range of --mesh-deny-endpoint")
+        } else if self.loopback_pods.is_some_and(|range| range.contains(&ip)) {
+            Ban::None
         } else if ip.is_loopback() {
             Ban::HostNetwork("it is the node's own loopback")
         } else if self.nodes.iter().any(|range| range.contains(&ip)) {
@@ -135,6 +137,9 @@ mod tests {
             };
             assert_eq!(found, ban, "{address}");
         }
+        let laptop = Settings { loopback_pods: "127.77.0.0/16".parse().ok(), ..settings.clone() };
+        assert_eq!(laptop.ban(Protocol::Udp, "127.77.0.3"), Ban::None);
+        assert!(matches!(laptop.ban(Protocol::Udp, "127.0.0.1"), Ban::HostNetwork(_)));
         assert_eq!(settings.ban(Protocol::UnixDomainSocket, "/var/run/x.sock"), Ban::None);
         assert!(matches!(settings.ban(Protocol::UnixDomainSocket, "/var/run/../x"), Ban::Everywhere(_)));
         assert!(matches!(settings.ban(Protocol::UnixDomainSocket, "x.sock"), Ban::Everywhere(_)));

@@ -43,6 +43,8 @@ pub struct Settings {
     pub api_servers: BTreeSet<IpAddr>,
     /// Addresses of nodes, which proxies on the host's network may not reach.
     pub nodes: Vec<IpNet>,
+    /// Where pods live on loopback, which is then no node's own: only where all run on one machine.
+    pub loopback_pods: Option<IpNet>,
     /// Generated objects can be written; else they live in memory.
     pub writes_generated: bool,
 }
@@ -55,6 +57,7 @@ impl Default for Settings {
             denied: Vec::new(),
             api_servers: BTreeSet::new(),
             nodes: Vec::new(),
+            loopback_pods: None,
             writes_generated: true,
         }
     }
