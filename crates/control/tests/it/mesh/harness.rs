@@ -98,14 +98,10 @@ impl World {
 
     /// Starts the process of a pod.
     pub(crate) fn start(&mut self, pod: &str, address: Ipv4Addr, flags: &[&str]) -> anyhow::Result<()> {
-        static PROXY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-        let built =
-            PROXY.get_or_init(|| binary("portolan-proxy", "portolan-proxy").map_err(|error| format!("{error:#}")));
-        let built = built.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
         let own = ["--address".to_owned(), address.to_string(), "--workers".to_owned(), "1".to_owned()];
         let flags = flags.iter().map(|flag| flag.replace("ADDRESS", &address.to_string()));
         let arguments: Vec<String> = own.into_iter().chain(flags).collect();
-        let program = Program::start(pod, built, &arguments, self.folder.path())?;
+        let program = Program::start(pod, &built()?, &arguments, self.folder.path())?;
         self.proxies.insert(pod.to_owned(), program);
         Ok(())
     }
@@ -168,6 +164,13 @@ impl World {
         let list = self.api::<Target>().list(&ListParams::default()).await?;
         Ok(list.items.into_iter().filter_map(|one| one.metadata.name).collect())
     }
+}
+
+/// The proxy's program.
+pub(crate) fn built() -> anyhow::Result<PathBuf> {
+    static PROXY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = PROXY.get_or_init(|| binary("portolan-proxy", "portolan-proxy").map_err(|error| format!("{error:#}")));
+    built.clone().map_err(|error| anyhow::anyhow!("{error}"))
 }
 
 pub(crate) fn has(status: Option<&MeshStatus>, condition: &str, state: &str, reason: &str) -> bool {
