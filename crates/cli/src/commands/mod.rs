@@ -7,6 +7,7 @@ pub(crate) mod operator;
 pub(crate) mod plan;
 pub(crate) mod proxy;
 pub(crate) mod reference;
+pub(crate) mod send;
 pub(crate) mod status;
 pub(crate) mod up;
 pub(crate) mod why;
@@ -22,6 +23,7 @@ pub(crate) enum Command {
     Operator(operator::Args),
     Agent(agent::Args),
     Proxy(proxy::Args),
+    Send(send::Args),
     Plan(plan::Args),
     Why(why::Args),
     Status(status::Args),
@@ -37,6 +39,7 @@ pub(crate) fn run(command: Command, program: Program, printer: &Printer) -> Resu
         Command::Operator(args) => operator::run(args, program),
         Command::Agent(args) => agent::run(args, program),
         Command::Proxy(args) => proxy::run(args),
+        Command::Send(args) => send::run(args, printer),
         Command::Plan(args) => plan::run(args, printer),
         Command::Why(args) => why::run(args, printer),
         Command::Status(args) => status::run(args, printer),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use portolan_apiserver::running::{Options, Running};
-use portolan_control::agent::simulated;
+use portolan_control::agent::{pods, simulated};
 use portolan_control::runtime::app::{self, Process};
-use portolan_control::{egress, install};
+use portolan_control::{egress, install, mesh};
 
 use crate::cli::Program;
 use crate::outcome::{Exit, Failure};
@@ -18,7 +18,9 @@ use crate::printer::Printer;
 ///
 /// Real `kubectl` works against it, and no cluster is needed. It writes a kubeconfig, simulates a few Ready nodes and
 /// runs until Ctrl-C. Egress runs on it, with agents that are simulated like the nodes: everything is as on a cluster,
-/// only no packet goes anywhere. It is for one machine; on several, run the operator on Kubernetes itself.
+/// only no packet goes anywhere. The mesh runs on it with real proxies: pods whose containers are all of image `portolan`
+/// are processes of this machine, each pod on a loopback address of its own (127.77.x.y), and carry packets. It is for
+/// one machine; on several, run the operator on Kubernetes itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,13 +60,22 @@ pub(crate) struct Args {
 /// As many as show addresses moving from one to several others.
 const NODES: usize = 3;
 
+/// The image of pods that run as processes.
+const IMAGE: &str = "portolan";
+
 /// What is there at the start, unless it is to be empty.
 const EXAMPLES: [&str; 1] = [include_str!("../../../../examples/egress/gateway.yaml")];
 
 pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exit, Failure> {
     let Args { data_dir, listen, kubeconfig, empty } = args;
     let nodes = if empty { 0 } else { NODES };
-    let options = Options { listen, data_dir: data_dir.clone(), kubeconfig: kubeconfig.clone(), nodes };
+    let options = Options {
+        listen,
+        data_dir: data_dir.clone(),
+        kubeconfig: kubeconfig.clone(),
+        nodes,
+        run_elsewhere: Some(IMAGE.to_owned()),
+    };
     let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(&cause, program))?;
     runtime.block_on(async {
         let running = Running::start(options).await.map_err(|error| failed(&error, program))?;
@@ -74,9 +85,23 @@ pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exi
             install::objects(&client, labelled_nodes()).await.map_err(|error| failed(&error, program))?;
             install::objects(&client, examples()).await.map_err(|error| failed(&error, program))?;
         }
+        let folder = tempfile::Builder::new().prefix("portolan-").tempdir().map_err(|error| failed(&error, program))?;
+        let claim = pods::Claim::take().map_err(|error| failed(&error, program))?;
+        let pods = pods::Options {
+            image: IMAGE.to_owned(),
+            program: std::env::current_exe().map_err(|error| failed(&error, program))?,
+            command: vec!["proxy".to_owned()],
+            range: claim.range,
+            folder: folder.path().to_owned(),
+            namespace: String::new(),
+        };
+        let mut mesh = mesh::Options::default();
+        mesh.settings.loopback_pods = Some(claim.range.into());
         let process = Process::start(client, alone(), |ctx, registry| {
             drop(egress::start(ctx, registry, egress::Options::default()));
             simulated::start(ctx);
+            drop(mesh::start(ctx, registry, mesh));
+            pods::start(ctx, pods);
         })
         .map_err(|error| failed(&error, program))?;
         printer.note(&welcome(running.url(), &kubeconfig.display().to_string(), nodes, data_dir.is_some()));
@@ -119,11 +144,12 @@ fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool) -> String {
     let kept = if kept { "kept across restarts" } else { "in memory, gone at the end: keep them with --data-dir DIR" };
     format!(
         "the API server listens on {url}, with {nodes} simulated nodes; objects are {kept}\n\
-         egress runs on it; try it in another shell:\n\
+         egress and the mesh run on it; try them in another shell:\n\
          \n  export KUBECONFIG={kubeconfig}\
          \n  kubectl get nodes,egw,egp,addr -A                       who leaves with which address, from where\
          \n  kubectl label node node-1 portolan.dev/egress-drain=true    and watch the addresses move\
-         \n  portolan why policy default/web                         why it is so\n\
+         \n  portolan why policy default/web                         why it is so\
+         \n  kubectl apply -f examples/mesh-1                        a mesh of real proxies on this machine\n\
          \nCtrl-C stops it"
     )
 }

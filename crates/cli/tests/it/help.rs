@@ -20,6 +20,7 @@ Commands:
   operator     Run the control plane against a cluster
   agent        Run the data path of this node: egress rules, gateway tunnels, probes
   proxy        Run the multi-protocol proxy, configured over l7mp's REST API
+  send         Send a datagram and print what comes back
   plan         Show what would move if these objects were applied, and why; write nothing
   why          Explain a decision step by step: why an address, a policy or a pod is where it is
   status       Show how a capability stands, or what the loss of a node would move
@@ -49,7 +50,7 @@ Exit codes:
 
 #[test]
 fn every_command_explains_itself_on_stdout() {
-    for command in ["up", "operator", "agent", "proxy", "plan", "why", "status", "crds", "completions"] {
+    for command in ["up", "operator", "agent", "proxy", "send", "plan", "why", "status", "crds", "completions"] {
         for flag in ["-h", "--help"] {
             let Ran { exit, stdout, stderr } = portolan(&format!("{command} {flag}"));
             assert_eq!((exit, stderr.as_str()), (Some(0), ""), "{command} {flag}");

@@ -45,6 +45,22 @@ impl Up {
         self.folder.path()
     }
 
+    /// The processes that it has started and that still run.
+    pub(crate) fn children(&self) -> anyhow::Result<Vec<u32>> {
+        let mut children = Vec::new();
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.program.id()))? {
+            let listed = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+            children.extend(listed.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+        }
+        Ok(children)
+    }
+
+    pub(crate) fn kill(mut self) -> anyhow::Result<()> {
+        self.program.signal(Signal::KILL)?;
+        self.program.wait()?;
+        Ok(())
+    }
+
     pub(crate) fn stop(mut self) -> anyhow::Result<tempfile::TempDir> {
         self.program.signal(Signal::INT)?;
         let ended = self.program.wait().context("waiting for portolan failed")?;

@@ -1,0 +1,81 @@
+//! `portolan send`: one datagram out, what comes back printed.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use crate::outcome::{Exit, Failure};
+use crate::printer::Printer;
+
+/// Send a datagram and print what comes back
+///
+/// It shows whether a way through the mesh carries packets, from the port that a rule asks for: exit 0 with an answer on
+/// each line, 1 in silence.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  portolan send udp://127.77.0.1:9001 hello --from 127.0.0.1:9000
+  portolan send udp://127.77.0.1:8001 hello --from 127.0.0.1:8001 --answers 0
+  portolan send udp://127.77.0.1:8002 --from 127.0.0.1:8002 --timeout 60")]
+pub(crate) struct Args {
+    /// Where to
+    #[arg(value_name = "udp://ADDRESS:PORT", value_parser = target)]
+    to: SocketAddr,
+
+    /// What to send; without it nothing, to print what arrives
+    text: Option<String>,
+
+    /// Send from here; without it from a free port
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    from: Option<SocketAddr>,
+
+    /// Wait for as many answers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    answers: usize,
+
+    /// Wait for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    timeout: u64,
+}
+
+fn target(text: &str) -> Result<SocketAddr, String> {
+    let address = text.strip_prefix("udp://").and_then(|address| address.parse().ok());
+    address.ok_or_else(|| "write it as udp://10.0.0.1:9001".to_owned())
+}
+
+pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
+    let Args { to, text, from, answers, timeout } = args;
+    let failed = |what: &str, cause: std::io::Error| {
+        Failure::new(Exit::No, format!("{what}: {cause}"), "see who has which port: ss -lnup")
+    };
+    let socket = UdpSocket::bind(from.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
+        .map_err(|cause| failed("the port to send from cannot be opened", cause))?;
+    // not connected: a word that nobody listens there yet must not end the wait for who does
+    if let Some(text) = &text {
+        socket.send_to(text.as_bytes(), to).map_err(|cause| failed("sending failed", cause))?;
+    }
+    let end = Instant::now() + Duration::from_secs(timeout);
+    let mut buffer = vec![0; 65_536];
+    let mut heard = 0;
+    while heard < answers {
+        let left = end.saturating_duration_since(Instant::now());
+        let silence = || {
+            let what = format!("{heard} of {answers} answers within {timeout} s");
+            Failure::new(Exit::No, what, "see whether a way leads there: kubectl get vsvc,tr -A")
+        };
+        if left.is_zero() {
+            return Err(silence());
+        }
+        socket.set_read_timeout(Some(left)).map_err(|cause| failed("waiting failed", cause))?;
+        match socket.recv_from(&mut buffer) {
+            Ok((length, from)) if from == to => {
+                printer.data(&format!("{}\n", String::from_utf8_lossy(&buffer[..length])))?;
+                heard += 1;
+            }
+            Ok(_) => {}
+            Err(cause) if matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Err(silence()),
+            Err(cause) => return Err(failed("waiting failed", cause)),
+        }
+    }
+    Ok(Exit::Yes)
+}
