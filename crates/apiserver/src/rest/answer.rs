@@ -97,6 +97,10 @@ async fn objects(
         Some(Verb::List) if query.is_watch() => "watch",
         verb => verb.map_or("", Verb::word),
     };
+    // Who asks for the objects of one name needs rights on that name only, as with a role's `resourceNames`.
+    let mut fields = query.text("fieldSelector").split(',');
+    let one = fields.find_map(|term| term.strip_prefix("metadata.name=")).unwrap_or_default();
+    let selected = one.trim_start_matches('=').to_owned();
     let access = Access::Resource {
         verb,
         group: &place.group,
@@ -104,7 +108,7 @@ async fn objects(
         subresource: place.subresource.as_deref().unwrap_or_default(),
         // A Namespace is in itself.
         namespace: if place.resource == "namespaces" { &name } else { &namespace },
-        name: &name,
+        name: if name.is_empty() { &selected } else { &name },
     };
     authorize(server, user, access)?;
     if head.method == Method::POST && matches!(place.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io") {
