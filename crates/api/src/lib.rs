@@ -8,7 +8,7 @@
 //! | egress | `egressgateway.spidernet.io/v1beta1` | EgressGateway, EgressPolicy, EgressClusterPolicy, EgressTunnel, EgressEndpointSlice and their kin |
 //! | ipam | `network.openshift.io/v1` | NetNamespace, HostSubnet; annotations on Namespaces |
 //! | mirror | | a label and an annotation on Services, EndpointSlices |
-//! | mesh | `l7mp.io/v1` | VirtualService, Route, Target |
+//! | mesh | `l7mp.io/v1` | VirtualService, Route, Target, Rule |
 //! | all | `portolan.dev/v1alpha1` | AddressClaim: one object per address at the edge |
 //!
 //! Each capability brings its kinds, one file per kind. Beside them stand the words that more than one place
@@ -75,14 +75,11 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
             "self.metadata.name == 'default'",
             "there is one EgressClusterInfo, and its name is `default`",
         ),
+        mesh::VirtualService::crd(),
+        mesh::Route::crd(),
+        mesh::Target::crd(),
+        mesh::Rule::crd(),
     ]
     .map(schema::finished)
     .into()
-}
-
-/// The definitions of the mesh, which no program of ours serves yet.
-pub fn mesh_crds() -> Vec<CustomResourceDefinition> {
-    [mesh::VirtualService::crd(), mesh::Route::crd(), mesh::Target::crd(), mesh::Rule::crd()]
-        .map(schema::finished)
-        .into()
 }

@@ -38,6 +38,9 @@ pub(crate) fn show(
     })?;
     let answer = runtime.block_on(answer)?.map_err(untold)?;
     printer.data(&text(&answer, format.output)?)?;
+    for warning in &answer.warnings {
+        printer.note(&format!("warning: {warning}"));
+    }
     printer.note(&answer.summary);
     Ok(if answer.yes { Exit::Yes } else { Exit::No })
 }
@@ -116,6 +119,7 @@ mod tests {
             rows: vec![row("address", json!(12)), row("a", Value::Null)],
             summary: String::new(),
             yes: true,
+            warnings: Vec::new(),
         }
     }
 

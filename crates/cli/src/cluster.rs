@@ -1,5 +1,6 @@
 //! Which cluster a command speaks to.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -22,6 +23,11 @@ pub(crate) struct ClusterArgs {
 impl ClusterArgs {
     /// A client for the cluster; requests are not repeated behind our back.
     pub(crate) async fn client(self) -> Result<Client, Failure> {
+        self.client_and_address().await.map(|(client, _)| client)
+    }
+
+    /// The same, with the API server's address if it is known by one.
+    pub(crate) async fn client_and_address(self) -> Result<(Client, Option<IpAddr>), Failure> {
         let Self { kubeconfig, context } = self;
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let config = match kubeconfig {
@@ -30,19 +36,17 @@ impl ClusterArgs {
                 Config::from_custom_kubeconfig(read, &options).await
             }
             None if options.context.is_some() => Config::from_kubeconfig(&options).await,
-            None => return infer().await,
+            None => return connect(Config::infer().await.map_err(|cause| unreadable(&cause))?),
         };
         connect(config.map_err(|cause| unreadable(&cause))?)
     }
 }
 
-async fn infer() -> Result<Client, Failure> {
-    connect(Config::infer().await.map_err(|cause| unreadable(&cause))?)
-}
-
-fn connect(mut config: Config) -> Result<Client, Failure> {
+fn connect(mut config: Config) -> Result<(Client, Option<IpAddr>), Failure> {
     config.default_retry = false;
-    Client::try_from(config).map_err(|cause| unreadable(&cause))
+    let host = config.cluster_url.host().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse().ok();
+    Ok((Client::try_from(config).map_err(|cause| unreadable(&cause))?, address))
 }
 
 fn unreadable(cause: &impl std::fmt::Display) -> Failure {

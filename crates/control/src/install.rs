@@ -27,7 +27,7 @@ const MANAGER: &str = "portolan-install";
 /// Applies every definition of ours and waits until all are served.
 pub async fn definitions(client: &Client) -> Result<(), Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definitions: Vec<_> = portolan_api::crds().into_iter().chain(portolan_api::mesh_crds()).collect();
+    let definitions = portolan_api::crds();
     for definition in &definitions {
         let name = definition.name_any();
         let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(definition)).await;

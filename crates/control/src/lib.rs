@@ -9,4 +9,5 @@ pub mod answers;
 pub mod egress;
 pub mod install;
 pub mod mesh;
+mod overlay;
 pub mod runtime;

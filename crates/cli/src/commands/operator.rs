@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use portolan_control::egress;
 use portolan_control::runtime::app::{self, Options, Process};
 use portolan_control::runtime::{lease, webhook};
+use portolan_control::{egress, mesh};
 use prometheus_client::registry::Registry;
 
 use crate::cli::Program;
@@ -22,17 +22,17 @@ use crate::outcome::{Exit, Failure};
 #[command(after_help = "\
 Examples:
   portolan operator
-  portolan operator --capabilities egress
+  portolan operator --capabilities mesh --mesh-deny-endpoint 10.0.0.0/24
   portolan operator --lease-namespace portolan --admin-listen 0.0.0.0:9090")]
 pub(crate) struct Args {
-    /// Run only these capabilities; egress is the one built in
+    /// Run only these capabilities; egress and mesh are built in
     #[arg(
         long,
         env = "PORTOLAN_CAPABILITIES",
         hide_env_values = true,
         value_name = "NAME",
         value_delimiter = ',',
-        default_value = "egress",
+        default_value = "egress,mesh",
         help_heading = "Capabilities"
     )]
     capabilities: Vec<Capability>,
@@ -65,6 +65,8 @@ pub(crate) struct Args {
     webhook: WebhookArgs,
     #[command(flatten)]
     egress: EgressArgs,
+    #[command(flatten)]
+    mesh: MeshArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -99,16 +101,19 @@ struct WebhookArgs {
 }
 
 impl WebhookArgs {
-    fn config(self, namespace: &str) -> Option<webhook::Config> {
+    fn config(self, namespace: &str, capabilities: &[Capability]) -> Option<webhook::Config> {
         let Self { listen, names, secret } = self;
+        let configured = |capability, name: &str| capabilities.contains(&capability).then(|| name.to_owned());
+        let egress = configured(Capability::Egress, egress::webhooks::NAME);
+        let mesh = configured(Capability::Mesh, mesh::webhooks::NAME);
         Some(webhook::Config {
             listen: listen?,
             names,
             client_ca: None,
             secret_namespace: namespace.to_owned(),
             secret_name: secret,
-            validating: vec![egress::webhooks::NAME.to_owned()],
-            mutating: vec![egress::webhooks::NAME.to_owned()],
+            validating: egress.iter().cloned().chain(mesh).collect(),
+            mutating: egress.into_iter().collect(),
             schedule: webhook::Schedule::default(),
             linger: LINGER,
         })
@@ -125,6 +130,100 @@ struct EgressArgs {
     /// Refuse IPv6 pools
     #[arg(long, env = "PORTOLAN_EGRESS_NO_IPV6", help_heading = "Egress")]
     egress_no_ipv6: bool,
+}
+
+/// How the mesh runs.
+#[derive(Debug, clap::Args)]
+struct MeshArgs {
+    /// The suffix of full names in the cluster
+    #[arg(
+        long,
+        env = "PORTOLAN_CLUSTER_DOMAIN",
+        value_name = "DOMAIN",
+        default_value = "cluster.local",
+        help_heading = "Mesh"
+    )]
+    cluster_domain: String,
+
+    /// Whether names and placement may cross namespaces
+    #[arg(
+        long,
+        env = "PORTOLAN_MESH_CROSS_NAMESPACE",
+        value_name = "WHEN",
+        default_value = "grant",
+        help_heading = "Mesh"
+    )]
+    mesh_cross_namespace: CrossNamespace,
+
+    /// Refuse endpoints in this range; link-local addresses and the API server's are refused anyway
+    #[arg(
+        long,
+        env = "PORTOLAN_MESH_DENY_ENDPOINT",
+        value_name = "CIDR",
+        value_delimiter = ',',
+        help_heading = "Mesh"
+    )]
+    mesh_deny_endpoint: Vec<mesh::IpNet>,
+
+    /// Take over what the shipped operator of l7mp left on proxies
+    #[arg(
+        long,
+        env = "PORTOLAN_MESH_ADOPT_LEGACY",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = clap::ArgAction::Set,
+        help_heading = "Mesh"
+    )]
+    mesh_adopt_legacy: bool,
+
+    /// The Secret, in each namespace with proxies, whose `token` is sent to them
+    #[arg(
+        long,
+        env = "PORTOLAN_MESH_PROXY_TOKEN_SECRET",
+        value_name = "NAME",
+        default_value = "portolan-proxy",
+        help_heading = "Mesh"
+    )]
+    mesh_proxy_token_secret: String,
+}
+
+/// Whether names may cross namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CrossNamespace {
+    /// With the other side's consent
+    Grant,
+    /// Never
+    Deny,
+    /// Always, as with the shipped operator
+    Open,
+}
+
+impl MeshArgs {
+    fn options(self) -> mesh::Options {
+        let Self {
+            cluster_domain,
+            mesh_cross_namespace,
+            mesh_deny_endpoint,
+            mesh_adopt_legacy,
+            mesh_proxy_token_secret,
+        } = self;
+        let cross_namespace = match mesh_cross_namespace {
+            CrossNamespace::Grant => mesh::CrossNamespace::Grant,
+            CrossNamespace::Deny => mesh::CrossNamespace::Deny,
+            CrossNamespace::Open => mesh::CrossNamespace::Open,
+        };
+        mesh::Options {
+            settings: mesh::Settings {
+                domain: mesh::Domain::new(&cluster_domain),
+                cross_namespace,
+                denied: mesh_deny_endpoint,
+                ..mesh::Settings::default()
+            },
+            adopt_legacy: mesh_adopt_legacy,
+            token_secret: mesh_proxy_token_secret,
+            ..mesh::Options::default()
+        }
+    }
 }
 
 /// API servers learn within this time that a replica goes.
@@ -146,7 +245,7 @@ enum Capability {
 }
 
 pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
-    let Args { capabilities, lease_namespace, identity, admin_listen, webhook, egress, cluster } = args;
+    let Args { capabilities, lease_namespace, identity, admin_listen, webhook, egress, mesh, cluster } = args;
     built_in(&capabilities, program)?;
     let EgressArgs { egress_no_ipv4, egress_no_ipv6 } = egress;
     if egress_no_ipv4 && egress_no_ipv6 {
@@ -155,7 +254,7 @@ pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
     }
     let families = egress::Families { ipv4: !egress_no_ipv4, ipv6: !egress_no_ipv6 };
     let identity = identity.unwrap_or_else(hostname);
-    let webhook = webhook.config(&lease_namespace);
+    let webhook = webhook.config(&lease_namespace, &capabilities);
     let options = Options {
         election: Some(lease::Options {
             namespace: lease_namespace,
@@ -174,12 +273,18 @@ pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
         |what: String| Failure::new(Exit::No, what, format!("see its flags: {} operator --help", program.spoken()));
     let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(cause.to_string()))?;
     runtime.block_on(async {
-        let client = cluster.client().await?;
+        let (client, address) = cluster.client_and_address().await?;
+        let runs = |capability| capabilities.contains(&capability);
         let egress = egress::Options { families, ..egress::Options::default() };
-        let mut refused = None;
-        let start = |ctx: &app::Ctx, registry: &mut Registry| {
-            refused = start_parts(ctx, registry, egress, webhook).err();
+        let mut mesh = mesh.options();
+        mesh.settings.api_servers.extend(address);
+        let parts = Parts {
+            egress: runs(Capability::Egress).then_some(egress),
+            mesh: runs(Capability::Mesh).then_some(mesh),
+            webhook,
         };
+        let mut refused = None;
+        let start = |ctx: &app::Ctx, registry: &mut Registry| refused = parts.start(ctx, registry).err();
         let process = Process::start(client, options, start).map_err(|cause| failed(cause.to_string()))?;
         if let Some(cause) = refused {
             return Err(failed(cause.to_string()));
@@ -189,22 +294,35 @@ pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
     })
 }
 
-/// Starts the capabilities, and the webhook with what they have to say there.
-fn start_parts(
-    ctx: &app::Ctx,
-    registry: &mut Registry,
-    options: egress::Options,
+/// What is asked for.
+struct Parts {
+    egress: Option<egress::Options>,
+    mesh: Option<mesh::Options>,
     webhook: Option<webhook::Config>,
-) -> Result<(), webhook::Error> {
-    let cache = egress::start(ctx, registry, options);
-    let Some(config) = webhook else { return Ok(()) };
-    let handlers = egress::webhooks::handlers(webhook::Webhooks::new(), &cache, options);
-    let host = webhook::Host { tasks: &ctx.tasks, readiness: &ctx.readiness, registry };
-    webhook::run(&ctx.unfenced, config, handlers, host).map(drop)
+}
+
+impl Parts {
+    /// Starts the capabilities, and the webhook with what they have to say there.
+    fn start(self, ctx: &app::Ctx, registry: &mut Registry) -> Result<(), webhook::Error> {
+        let Self { egress, mesh, webhook } = self;
+        let mut handlers = webhook::Webhooks::new();
+        if let Some(options) = egress {
+            let cache = egress::start(ctx, registry, options);
+            handlers = egress::webhooks::handlers(handlers, &cache, options);
+        }
+        if let Some(options) = mesh {
+            let cache = mesh::start(ctx, registry, options.clone());
+            handlers = mesh::webhooks::handlers(handlers, &cache, &options);
+        }
+        let Some(config) = webhook else { return Ok(()) };
+        let host = webhook::Host { tasks: &ctx.tasks, readiness: &ctx.readiness, registry };
+        webhook::run(&ctx.unfenced, config, handlers, host).map(drop)
+    }
 }
 
 fn built_in(capabilities: &[Capability], program: Program) -> Result<(), Failure> {
-    let absent = |capability: &&Capability| **capability != Capability::Egress && capabilities.contains(capability);
+    let is_built_in = |capability: Capability| matches!(capability, Capability::Egress | Capability::Mesh);
+    let absent = |capability: &&Capability| !is_built_in(**capability) && capabilities.contains(capability);
     let asked: Vec<String> = Capability::value_variants()
         .iter()
         .filter(absent)

@@ -13,8 +13,9 @@ use crate::printer::Printer;
 
 /// Show what would move if these objects were applied, and why; write nothing
 ///
-/// The cluster is read, the objects are laid over it, and both are planned as the operator plans. Exits 1 when
-/// something would change, so that a script can ask.
+/// The cluster is read, the objects are laid over it, and both are planned as the operator plans, with its default
+/// flags: addresses that would move, and what proxies would be told. Exits 1 when something would change, so that a
+/// script can ask.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -4,10 +4,10 @@ use crate::{Ran, portolan};
 fn a_command_that_is_not_there_yet_says_so_and_exits_2() {
     for (line, error) in [
         ("agent", "the node agent is not built into this version yet"),
-        ("operator --capabilities mesh", "capability `mesh` is not built into this version yet"),
+        ("operator --capabilities ipam", "capability `ipam` is not built into this version yet"),
         (
-            "operator --capabilities mirror,egress,mesh",
-            "capabilities `mirror`, `mesh` are not built into this version yet",
+            "operator --capabilities mirror,egress,gateway",
+            "capabilities `gateway`, `mirror` are not built into this version yet",
         ),
     ] {
         assert_eq!(portolan(line), told(error, "see what this version serves: portolan --version"), "{line}");

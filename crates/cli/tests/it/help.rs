@@ -22,7 +22,7 @@ Commands:
   proxy        Run the multi-protocol proxy, configured over l7mp's REST API
   send         Send a datagram and print what comes back
   plan         Show what would move if these objects were applied, and why; write nothing
-  why          Explain a decision step by step: why an address, a policy or a pod is where it is
+  why          Explain a decision step by step: why an address, a policy, a pod or a way is as it is
   status       Show how a capability stands, or what the loss of a node would move
   crds         Print the custom resource definitions as YAML
   completions  Print completions for a shell
@@ -67,8 +67,9 @@ fn a_command_with_flags_shows_headings_environment_and_values() {
     for part in [
         "Capabilities:\n      --capabilities <NAME>\n",
         "          - egress:  Out: fixed source addresses for pods\n",
-        "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress]\n",
+        "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress,mesh]\n",
         "Webhook:\n      --webhook-listen <ADDRESS>\n",
+        "Mesh:\n      --cluster-domain <DOMAIN>\n",
         "Cluster:\n      --kubeconfig <FILE>\n",
     ] {
         assert!(stdout.contains(part), "it lacks `{part}`:\n{stdout}");
@@ -82,7 +83,7 @@ fn the_version_names_commit_and_served_api_versions() {
         assert_eq!((exit, stderr.as_str()), (Some(0), ""));
         let start = format!("portolan {} (commit ", env!("CARGO_PKG_VERSION"));
         assert!(stdout.starts_with(&start), "{stdout}");
-        let served = ")\nserved API versions: egressgateway.spidernet.io/v1beta1, portolan.dev/v1alpha1\n";
+        let served = ")\nserved API versions: egressgateway.spidernet.io/v1beta1, l7mp.io/v1, portolan.dev/v1alpha1\n";
         assert!(stdout.ends_with(served), "{stdout}");
     }
 }

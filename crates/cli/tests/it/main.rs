@@ -5,6 +5,7 @@ mod errors;
 mod generated;
 mod help;
 mod mesh;
+mod operator;
 mod proxy;
 mod up;
 

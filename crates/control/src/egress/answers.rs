@@ -15,25 +15,8 @@ use super::snapshot::Objects;
 use super::status::{obstacles, wanted};
 use super::tell::because;
 use super::validate::Families;
-use crate::answers::{Answer, Column, Unanswered, row};
+use crate::answers::{Answer, CHANGES, Column, Unanswered, column, row, wide};
 use crate::runtime::store::Key;
-
-const fn column(key: &'static str, title: &'static str) -> Column {
-    Column { key, title, wide: false }
-}
-
-const fn wide(key: &'static str, title: &'static str) -> Column {
-    Column { key, title, wide: true }
-}
-
-const CHANGES: &[Column] = &[
-    column("what", "WHAT"),
-    column("change", "CHANGE"),
-    column("from", "FROM"),
-    column("to", "TO"),
-    column("why", "WHY"),
-    wide("gateway", "GATEWAY"),
-];
 
 /// What applying these objects would change, before it does.
 pub(crate) async fn plan(client: &Client, changes: Vec<Value>) -> Result<Answer, Unanswered> {
@@ -61,12 +44,7 @@ pub(super) fn difference(before: &Model, after: &Model) -> Answer {
             ("gateway", Value::Null),
         ]));
     }
-    let summary = match rows.len() {
-        0 => "nothing would change".to_owned(),
-        1 => "one thing would change".to_owned(),
-        count => format!("{count} things would change"),
-    };
-    Answer { columns: CHANGES, yes: rows.is_empty(), rows, summary }
+    Answer::of_changes(rows)
 }
 
 fn move_row(moved: &Move) -> Map<String, Value> {
@@ -150,7 +128,7 @@ const STEPS: &[Column] = &[column("step", "STEP"), column("says", "SAYS")];
 fn steps(texts: impl IntoIterator<Item = String>, summary: String, yes: bool) -> Answer {
     let numbered = texts.into_iter().enumerate();
     let rows = numbered.map(|(number, text)| row([("step", json!(number + 1)), ("says", json!(text))])).collect();
-    Answer { columns: STEPS, rows, summary, yes }
+    Answer { columns: STEPS, rows, summary, yes, warnings: Vec::new() }
 }
 
 /// Why an address is where it is.
@@ -312,7 +290,7 @@ pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Ans
     }
     let healthy = rows.iter().all(|row| row["ready"] == json!(true) && row["waiting"] == json!(0));
     let summary = format!("{} gateways; used/total addresses and ready/selected nodes", rows.len());
-    Ok(Answer { columns: GATEWAYS, rows, summary, yes: healthy })
+    Ok(Answer { columns: GATEWAYS, rows, summary, yes: healthy, warnings: Vec::new() })
 }
 
 fn loss(model: &mut Model, node: &str) -> Result<Answer, Unanswered> {
@@ -333,7 +311,7 @@ fn loss(model: &mut Model, node: &str) -> Result<Answer, Unanswered> {
             format!("the loss of node {node} would move {count}, and {homeless} of them find no place")
         }
     };
-    Ok(Answer { columns: CHANGES, rows, summary, yes: homeless == 0 })
+    Ok(Answer { columns: CHANGES, rows, summary, yes: homeless == 0, warnings: Vec::new() })
 }
 
 /// `NAMESPACE/NAME`, or the name of a cluster policy.

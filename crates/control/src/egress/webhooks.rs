@@ -13,8 +13,6 @@ use portolan_api::egress::{EgressClusterInfo, EgressClusterPolicy, EgressGateway
 use portolan_api::words::egress as words;
 use portolan_core::egress::{Ask, Eip, GatewayName, PolicyName};
 use portolan_core::net::{AddressSet, Family, Pool, parse_claim_name};
-use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use super::Options;
 use super::model::{each_policy, inside, namespace_labels};
@@ -23,20 +21,13 @@ use super::ranges;
 use super::validate::{
     CheckedGateway, Gateways, PolicyView, Problem, gateways, node_mode_warning, policy, policy_warnings, resolve,
 };
-use crate::runtime::webhook::{Denied, Warnings, Webhooks};
+use crate::runtime::webhook::{Denied, Hook, Warnings, Webhooks};
 
 /// The name of both webhook configurations.
 pub const NAME: &str = "portolan-egress";
 
-/// What the API server asks about, or lets us complete.
-struct Hook {
-    path: &'static str,
-    resource: &'static str,
-    operations: &'static [&'static str],
-}
-
 const fn hook(path: &'static str, resource: &'static str, operations: &'static [&'static str]) -> Hook {
-    Hook { path, resource, operations }
+    Hook { group: "egressgateway.spidernet.io", version: "v1beta1", path, resource, operations }
 }
 
 const VALIDATE_GATEWAY: Hook = hook("/validate-egressgateway", "egressgateways", &["CREATE", "UPDATE", "DELETE"]);
@@ -48,28 +39,6 @@ const DEFAULT_GATEWAY: Hook = hook("/mutate-egressgateway", "egressgateways", &[
 // Policies on CREATE only: what is defaulted there cannot change later.
 const DEFAULT_POLICY: Hook = hook("/mutate-egresspolicy", "egresspolicies", &["CREATE"]);
 const DEFAULT_CLUSTER_POLICY: Hook = hook("/mutate-egressclusterpolicy", "egressclusterpolicies", &["CREATE"]);
-
-impl Hook {
-    /// As it is configured. It fails closed. Validating and mutating webhooks are written alike.
-    fn configured<W: DeserializeOwned>(&self, client: &WebhookClientConfig) -> W {
-        let Self { path, resource, operations } = self;
-        let rule = json!({
-            "apiGroups": ["egressgateway.spidernet.io"],
-            "apiVersions": ["v1beta1"],
-            "operations": operations,
-            "resources": [resource],
-        });
-        let webhook = json!({
-            "name": format!("{}.portolan.dev", path.trim_start_matches('/')),
-            "clientConfig": client,
-            "rules": [rule],
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
-        });
-        serde_json::from_value(webhook).expect("both kinds have these fields")
-    }
-}
 
 /// The webhook configurations, for a webhook that is reached as `client` says for a path.
 pub fn configurations(

@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 
 use super::fleet::Owner;
 use super::observe::{Cache, key};
+use super::tell::{Teller, reference, told};
 use crate::runtime::Error;
 use crate::runtime::endpoint::Part;
-use crate::runtime::events::{Recorder, Tone, What};
+use crate::runtime::events::Tone;
 use crate::runtime::store::Store;
 use crate::runtime::watch;
 use crate::runtime::write::Writer;
@@ -48,7 +49,7 @@ impl Generated for Target {
 /// What writes them, and what it looks at.
 pub(super) struct Generating<'a> {
     pub(super) writer: &'a Writer,
-    pub(super) recorder: &'a Recorder,
+    pub(super) teller: &'a Teller,
     pub(super) cache: &'a Cache,
     pub(super) resolver: &'a Resolver,
 }
@@ -77,13 +78,19 @@ impl Generating<'_> {
             let Some(wanted) = wanted else { return Ok(()) };
             let object = K::made(metadata(name, &wanted), map(&wanted.spec));
             self.writer.create(store, &object).await?;
+            self.created(&(kind, name.clone()), &wanted);
             return Ok(());
         };
         match (self.resolver.standing(kind, name), wanted) {
             // its owner is at it
             (None | Some(Standing::User), _) => Ok(()),
             (Some(Standing::Taken), _) => self.hand_over(store, &seen).await,
-            (Some(Standing::Generated), None) => self.writer.delete(store, &*seen).await.map(drop),
+            (Some(Standing::Generated), None) => {
+                self.writer.delete(store, &*seen).await?;
+                let note = "nobody names it any more".to_owned();
+                self.teller.tell(seen.object_ref(&()), Tone::Normal, ("GeneratedObjectRemoved", "Remove"), note);
+                Ok(())
+            }
             (Some(Standing::Generated), Some(wanted)) => {
                 let mut object = K::clone(&seen);
                 let made = metadata(name, &wanted);
@@ -114,10 +121,18 @@ impl Generating<'_> {
         }
         own.owner_references = None;
         self.writer.replace(store, Part::Object, &object).await?;
-        let note = "it was generated and has been edited since: it is yours now, and stays as you leave it";
-        let what = What { reason: "GeneratedObjectTaken", action: "HandOver", note };
-        self.recorder.report(seen, Tone::Normal, &what).await;
+        let note = "it was generated and has been edited since: it is yours now, and stays as you leave it".to_owned();
+        self.teller.tell(seen.object_ref(&()), Tone::Normal, ("GeneratedObjectTaken", "HandOver"), note);
         Ok(())
+    }
+
+    /// Told on the first of those that made it necessary: they are what users look at.
+    fn created(&self, made: &Owner, wanted: &GeneratedObject) {
+        let Some(owner) = wanted.owners.first() else { return };
+        let name = ObjectName::new(made.1.namespace.clone(), owner.name.clone());
+        let note = format!("{} was generated, as a name makes it necessary", told(made));
+        let regarding = reference(&(owner.kind, name), Some(owner.uid.to_string()));
+        self.teller.tell(regarding, Tone::Normal, ("GeneratedObjectCreated", "Generate"), note);
     }
 }
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use portolan_core::mesh::control::types::{Kind, ObjectName};
 use portolan_core::mesh::control::wire::ProxyConfig;
-use portolan_core::mesh::control::{Domain, Mark, Names, Note, Ownership, ProxyFacts, Resolver};
+use portolan_core::mesh::control::{Domain, Mark, Names, Note, Ownership, ProxyFacts, Reason, Resolver};
 use portolan_drivers::l7mp::{Credentials, Proxy};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::Metrics;
+use super::metrics::{Census, Metrics};
 use super::observe::{Cache, key};
 use super::validate;
 use super::worker::Worker;
@@ -53,7 +53,8 @@ pub(super) struct Report {
     pub(super) facts: Option<ProxyFacts>,
     /// What it would not take, in its own words.
     pub(super) refused: BTreeMap<Owner, String>,
-    pub(super) notes: Vec<Note>,
+    /// What it lacks, or did at a price.
+    pub(super) notes: BTreeMap<Owner, Note>,
 }
 
 /// Where the loop and a proxy's task meet.
@@ -161,11 +162,20 @@ impl Fleet {
                 continue;
             }
             let refused = report.refused.keys().chain(member.seen.refused.keys());
-            let about = refused.chain(member.moved.keys()).cloned().collect();
+            let noted = report.notes.keys().chain(member.seen.notes.keys());
+            let about = refused.chain(noted).chain(member.moved.keys()).cloned().collect();
             let facts = report.facts.clone().filter(|_| report.facts != member.seen.facts);
+            let is_new = |(owner, text): &(&Owner, &String)| member.seen.refused.get(*owner) != Some(*text);
+            let refused = report.refused.iter().filter(is_new);
+            let refused = refused.map(|(owner, text)| (owner.clone(), text.clone())).collect();
+            let is_cut = |(owner, note): &(&Owner, &Note)| {
+                note.reason == Reason::SessionsCut && member.moved.contains_key(*owner)
+            };
+            let cut = report.notes.iter().filter(is_cut);
+            let cut = cut.map(|(owner, note)| (owner.clone(), note.message.clone())).collect();
             member.moved.retain(|_, at| *at > report.in_force);
             member.seen = report;
-            news.push(News { pod: pod.clone(), about, facts });
+            news.push(News { pod: pod.clone(), about, facts, refused, cut });
         }
         news
     }
@@ -176,6 +186,9 @@ impl Fleet {
         if let Some(text) = member.seen.refused.get(owner) {
             return Fares::Refused(text);
         }
+        if let Some(note) = member.seen.notes.get(owner).filter(|note| note.reason == Reason::RuleListMissing) {
+            return Fares::Lacks(note);
+        }
         // what was in force stays in force when its proxy is away
         let pending = member.moved.get(owner).is_some_and(|at| *at > member.seen.in_force) || member.seen.in_force == 0;
         match &member.seen.away {
@@ -185,9 +198,25 @@ impl Fleet {
         }
     }
 
-    /// How many proxies there are, and how many of them do not answer.
-    pub(super) fn count(&self) -> (usize, usize) {
-        (self.members.len(), self.members.values().filter(|member| member.seen.away.is_some()).count())
+    /// Pods whose proxies do not answer, and why.
+    pub(super) fn away(&self) -> impl Iterator<Item = (&ObjectName, &str)> {
+        self.members.iter().filter_map(|(pod, member)| Some((pod, member.seen.away.as_deref()?)))
+    }
+
+    /// Whether a pod has a proxy.
+    pub(super) fn has(&self, pod: &ObjectName) -> bool {
+        self.members.contains_key(pod)
+    }
+
+    /// How many proxies there are, and how they are.
+    pub(super) fn count(&self) -> Census {
+        let mut census = Census::default();
+        for member in self.members.values() {
+            let flavour = member.seen.facts.as_ref().map(|facts| facts.flavour);
+            *census.proxies.entry((flavour, member.seen.away.is_some())).or_default() += 1;
+            census.behind += usize::from(member.seen.in_force < member.revision);
+        }
+        census
     }
 }
 
@@ -198,6 +227,10 @@ pub(super) struct News {
     pub(super) about: BTreeSet<Owner>,
     /// What is new of the proxy itself.
     pub(super) facts: Option<ProxyFacts>,
+    /// What it refuses from here on, in its own words.
+    pub(super) refused: Vec<(Owner, String)>,
+    /// Whose sessions it ended.
+    pub(super) cut: Vec<(Owner, String)>,
 }
 
 /// How an object fares on a proxy.
@@ -206,6 +239,7 @@ pub(super) enum Fares<'a> {
     Pending,
     Away(&'a str),
     Refused(&'a str),
+    Lacks(&'a Note),
 }
 
 /// Whose a thing on a proxy is, by its name.

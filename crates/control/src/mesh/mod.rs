@@ -15,22 +15,29 @@
 //! at all of them.
 
 mod act;
+pub(crate) mod answers;
 mod fleet;
 mod metrics;
 mod observe;
 pub mod pod;
+mod snapshot;
 mod status;
+mod tell;
 mod validate;
+pub mod webhooks;
 mod worker;
 
+pub use ipnet::IpNet;
 pub use observe::Cache;
+pub use portolan_core::mesh::control::{CrossNamespace, Domain, Settings};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use portolan_core::mesh::control::types::ObjectName;
-use portolan_core::mesh::control::{Change, Ownership, Resolver, Settings, Touched};
+use portolan_core::mesh::control::{Change, Ownership, Resolver, Touched};
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
@@ -38,10 +45,10 @@ use self::act::Generating;
 use self::fleet::{Fleet, Owner};
 use self::metrics::Metrics;
 use self::observe::Moved;
-use self::status::Reporting;
+use self::status::{Owned, Reporting};
+use self::tell::{Absences, Teller};
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
-use crate::runtime::events::Recorder;
 use crate::runtime::turn::{Next, Turn};
 use crate::runtime::write::{Writer, Wrote};
 
@@ -77,7 +84,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
     let mesh = Mesh {
         cache: cache.clone(),
         writer: ctx.writer("mesh"),
-        recorder: ctx.recorder("mesh"),
+        teller: Teller::start(ctx),
         fleet: Fleet::new(ctx.tasks.clone(), watches.waker(), ownership, metrics.clone()),
         metrics,
         options,
@@ -90,7 +97,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
 struct Mesh {
     cache: Cache,
     writer: Writer,
-    recorder: Recorder,
+    teller: Teller,
     fleet: Fleet,
     metrics: Metrics,
     options: Options,
@@ -108,6 +115,9 @@ struct Term {
     generated: BTreeSet<Owner>,
     /// When the status of each was written last, within the last second.
     shown: BTreeMap<Owner, Instant>,
+    /// What owners are to say of those they own, by the name that the shipped operator has for these.
+    children: BTreeMap<Owner, BTreeMap<String, i64>>,
+    absences: Absences,
 }
 
 /// A status is written at most this often.
@@ -116,28 +126,31 @@ const GATHER: Duration = Duration::from_secs(1);
 /// write tells all.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// At most this many get their status in one turn, so that proxies never wait for long.
-const PER_TURN: usize = 200;
+const PER_TURN: usize = 100;
 /// Statuses that are written at once.
 const AT_ONCE: usize = 16;
 
 impl Turn for Mesh {
     fn begin(&mut self) {
         self.term = Term::default();
+        self.metrics.forget();
         self.fleet.disband();
     }
 
     async fn turn(&mut self) -> Result<Next, Error> {
         let now = Instant::now();
-        let Self { cache, writer, recorder, fleet, metrics, options, term } = self;
-        let Term { resolver, due, generated, shown } = term;
+        let Self { cache, writer, teller, fleet, metrics, options, term } = self;
+        let Term { resolver, due, generated, shown, children, absences } = term;
         // observe, validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in its verdict
-        let (resolver, mut touched, pods) = followed(resolver, cache, &options.settings);
+        let (resolver, mut touched, pods) = followed(resolver, cache, &options.settings, teller);
         for news in fleet.news() {
+            teller.news(cache, &news);
+            touched.objects.extend(news.about);
             if let Some(facts) = news.facts {
                 join(&mut touched, resolver.change(Change::Proxy(news.pod, Some(facts))));
             }
-            touched.objects.extend(news.about);
         }
+        let later = absences.follow(fleet, now, |pod, presence| teller.presence(cache, pod, presence));
         metrics.thought(now.elapsed());
         // act: what proxies should hold is told to their tasks, which nobody waits for
         let met: BTreeSet<ObjectName> = pods.into_iter().filter(|pod| fleet.meet(pod, cache, resolver)).collect();
@@ -150,14 +163,21 @@ impl Turn for Mesh {
             fleet.order(&pod, config.names().collect(), &config);
         }
         generated.extend(touched.generated);
-        let mut failure = Generating { writer, recorder, cache, resolver }.bring(generated).await;
-        metrics.count(fleet.count(), resolver.generated_count());
+        let mut failure = Generating { writer, teller, cache, resolver }.bring(generated).await;
+        metrics.count(&fleet.count(), resolver.generated_count());
         // status: what the proxies answered, as far as they have
         for object in touched.objects {
             due.entry(object).or_insert(now);
         }
-        let reporting = Reporting { writer, cache, resolver, fleet };
-        let (unshown, again) = show(&reporting, due, shown, metrics, now).await;
+        let reporting = Reporting { writer, teller, metrics, cache, resolver, fleet, children };
+        let (unshown, again, owned) = show(&reporting, due, shown, now).await;
+        let mut again = again.into_iter().chain(later).min();
+        for Owned { owner, child, generation } in owned {
+            if children.entry(owner.clone()).or_default().insert(child, generation) != Some(generation) {
+                due.entry(owner).or_insert(now);
+                again = Some(now);
+            }
+        }
         failure = failure.or(unshown);
         if let Some(problem) = failure {
             return Err(problem);
@@ -171,6 +191,7 @@ fn followed<'a>(
     resolver: &'a mut Option<Resolver>,
     cache: &Cache,
     settings: &Settings,
+    teller: &Teller,
 ) -> (&'a mut Resolver, Touched, Vec<ObjectName>) {
     let Some(resolver) = resolver else {
         let resolver = resolver.insert(Resolver::new(cache.world(settings)));
@@ -178,13 +199,29 @@ fn followed<'a>(
         let touched = resolver.everything();
         return (resolver, touched, pods);
     };
-    let Moved { changes, pods, secrets } = cache.moved();
+    let Moved { changes, pods, secrets, api_server } = cache.moved();
     let mut touched = Touched::default();
+    // a node that goes stays out of reach: its address may be given again
+    let mut nodes: BTreeSet<IpAddr> = changes.iter().flat_map(host_addresses).copied().collect();
+    nodes.retain(|address| !resolver.world().settings.nodes.contains(address));
+    if api_server || !nodes.is_empty() {
+        nodes.extend(&resolver.world().settings.nodes);
+        let api_servers = cache.api_servers(settings);
+        join(&mut touched, resolver.change(Change::Machinery { api_servers, nodes }));
+    }
     for change in changes {
+        let withdrawn = tell::before(resolver, &change);
         join(&mut touched, resolver.change(change));
+        if let Some(withdrawn) = withdrawn.and_then(|withdrawn| tell::after(resolver, withdrawn)) {
+            teller.withdrawn(withdrawn);
+        }
     }
     let pods = if secrets { resolver.world().pods.keys().cloned().collect() } else { pods };
     (resolver, touched, pods)
+}
+
+fn host_addresses(change: &Change) -> &[IpAddr] {
+    if let Change::Pod(_, Some(pod)) = change { &pod.host_addresses } else { &[] }
 }
 
 fn join(all: &mut Touched, more: Touched) {
@@ -196,14 +233,13 @@ fn join(all: &mut Touched, more: Touched) {
 }
 
 /// Writes the statuses that are due; what failed, what is over the limit of a turn and what may soon be better stays.
-/// Gives the first failure, and when to come again.
+/// Gives the first failure, when to come again, and what owners are to say.
 async fn show(
     reporting: &Reporting<'_>,
     due: &mut BTreeMap<Owner, Instant>,
     shown: &mut BTreeMap<Owner, Instant>,
-    metrics: &Metrics,
     now: Instant,
-) -> (Option<Error>, Option<Instant>) {
+) -> (Option<Error>, Option<Instant>, Vec<Owned>) {
     shown.retain(|_, at| *at + GATHER > now);
     let mut again: Option<Instant> = None;
     let mut ready = Vec::new();
@@ -221,20 +257,23 @@ async fn show(
         let told = reporting.one(&object).await;
         (object, since, told)
     });
-    let mut first = None;
+    let (mut first, mut owned) = (None, Vec::new());
     for (object, since, told) in work.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
         match told {
             Err(problem) => {
                 first.get_or_insert(problem);
             }
             Ok(told) => {
-                if told.is_some_and(|told| told.in_force && told.wrote == Wrote::Changed) {
-                    metrics.lagged(since.elapsed());
+                if let Some(told) = told {
+                    if told.in_force && told.wrote == Wrote::Changed {
+                        reporting.metrics.lagged(since.elapsed());
+                    }
+                    owned.extend(told.owned);
                 }
                 due.remove(&object);
                 shown.insert(object, now);
             }
         }
     }
-    (first, again)
+    (first, again, owned)
 }

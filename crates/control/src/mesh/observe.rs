@@ -1,13 +1,18 @@
 //! Watches -> what is seen, and what moved since the last turn. Synchronous, no client.
 
-use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Resource as _;
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_core::mesh::control::types::{Kind as MeshKind, ObjectName};
 use portolan_core::mesh::control::{Change, Settings, World};
 
+use super::fleet::Owner;
 use super::pod::Pod;
-use super::{Options, validate};
+use super::{Options, tell, validate};
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
@@ -24,6 +29,10 @@ pub struct Cache {
     pub namespaces: Store<Namespace>,
     /// With the tokens of proxies, one in each namespace that has any.
     pub secrets: Store<Secret>,
+    /// Where the API server is: the Service `kubernetes`, which has one port and one address.
+    pub api_services: Store<Service>,
+    /// Its EndpointSlices.
+    pub api_slices: Store<EndpointSlice>,
 }
 
 /// What moved.
@@ -32,6 +41,7 @@ pub(super) struct Moved {
     pub(super) changes: Vec<Change>,
     pub(super) pods: Vec<ObjectName>,
     pub(super) secrets: bool,
+    pub(super) api_server: bool,
 }
 
 impl Cache {
@@ -49,6 +59,12 @@ impl Cache {
             pods: watches.add(Selection { trim: Pod::trim, ..within(namespace) }),
             namespaces: watches.add(Selection { trim: trim_namespace, ..Selection::default() }),
             secrets: watches.add(Selection { fields, ..within(namespace) }),
+            api_services: watches
+                .add(Selection { fields: Some("metadata.name=kubernetes".to_owned()), ..within(API_NAMESPACE) }),
+            api_slices: watches.add(Selection {
+                labels: Some("kubernetes.io/service-name=kubernetes".to_owned()),
+                ..within(API_NAMESPACE)
+            }),
         }
     }
 
@@ -65,7 +81,38 @@ impl Cache {
         self.slices.for_each(|key, one| take(validate::slice(key, Some(one))));
         self.pods.for_each(|key, one| take(validate::pod(key, Some(one))));
         self.namespaces.for_each(|key, one| take(validate::namespace(key, Some(one))));
+        let nodes = world.pods.values().flat_map(|pod| &pod.host_addresses).copied().collect();
+        world.apply(Change::Machinery { api_servers: self.api_servers(settings), nodes });
         world
+    }
+
+    /// An object of the mesh as events name it.
+    pub(super) fn reference(&self, (kind, name): &Owner) -> ObjectReference {
+        let key = key(name);
+        let seen = match kind {
+            MeshKind::VirtualService => self.virtual_services.get(&key).map(|one| one.object_ref(&())),
+            MeshKind::Route => self.routes.get(&key).map(|one| one.object_ref(&())),
+            MeshKind::Target => self.targets.get(&key).map(|one| one.object_ref(&())),
+            MeshKind::Rule => self.rules.get(&key).map(|one| one.object_ref(&())),
+            MeshKind::Service => self.services.get(&key).map(|one| one.object_ref(&())),
+        };
+        seen.unwrap_or_else(|| tell::reference(&(*kind, name.clone()), None))
+    }
+
+    /// Addresses of the API server: those that were found at the start, and what the cluster says. A loopback address
+    /// is somebody else's in every pod.
+    pub(super) fn api_servers(&self, settings: &Settings) -> BTreeSet<IpAddr> {
+        let mut found = settings.api_servers.clone();
+        self.api_services.for_each(|_, service| {
+            let addresses = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
+            found.extend(addresses.filter_map(|text| text.parse::<IpAddr>().ok()));
+        });
+        self.api_slices.for_each(|_, slice| {
+            let addresses = slice.endpoints.iter().flatten().flat_map(|one| &one.addresses);
+            found.extend(addresses.filter_map(|text| text.parse::<IpAddr>().ok()));
+        });
+        found.retain(|address| !address.is_loopback());
+        found
     }
 
     /// What moved since the last call.
@@ -87,9 +134,13 @@ impl Cache {
             changes,
             pods: pods.iter().map(|key| validate::name(key)).collect(),
             secrets: !self.secrets.take_changes().is_empty(),
+            api_server: !self.api_services.take_changes().is_empty() | !self.api_slices.take_changes().is_empty(),
         }
     }
 }
+
+/// Where the API server shows itself.
+pub(super) const API_NAMESPACE: &str = "default";
 
 fn objects<K: Kind + validate::Written>(changes: &mut Vec<Change>, kind: MeshKind, store: &Store<K>) {
     let moved = store.take_changes();

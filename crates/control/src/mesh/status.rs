@@ -3,16 +3,22 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ObjectMeta;
 use kube::core::object::HasStatus;
-use portolan_api::mesh::{MeshStatus, ProxyCounts};
+use portolan_api::mesh::{Children, MeshStatus, ProxyCounts};
 use portolan_api::words::{conditions, reasons};
 use portolan_core::mesh::control::types::{Kind, ObjectName};
 use portolan_core::mesh::control::{Note, Reason, Resolver, Verdict};
+use serde_json::json;
 
 use super::fleet::{Fares, Fleet, Owner};
+use super::metrics::{Metrics, Stands};
 use super::observe::{Cache, key};
+use super::tell::Teller;
+use super::validate::Written;
 use crate::runtime::Error;
-use crate::runtime::conditions::condition;
+use crate::runtime::conditions::{condition, find};
+use crate::runtime::events::Tone;
 use crate::runtime::store::Store;
 use crate::runtime::watch;
 use crate::runtime::write::{Writer, Wrote};
@@ -20,9 +26,12 @@ use crate::runtime::write::{Writer, Wrote};
 /// What a status is worked out from, and written with.
 pub(super) struct Reporting<'a> {
     pub(super) writer: &'a Writer,
+    pub(super) teller: &'a Teller,
+    pub(super) metrics: &'a Metrics,
     pub(super) cache: &'a Cache,
     pub(super) resolver: &'a Resolver,
     pub(super) fleet: &'a Fleet,
+    pub(super) children: &'a BTreeMap<Owner, BTreeMap<String, i64>>,
 }
 
 /// What became of a write.
@@ -30,21 +39,38 @@ pub(super) struct Told {
     pub(super) wrote: Wrote,
     /// Every proxy that should hold it does.
     pub(super) in_force: bool,
+    /// What its owners are to say, if it asks for that.
+    pub(super) owned: Vec<Owned>,
 }
+
+/// That an object is in force, for its owner to say.
+pub(super) struct Owned {
+    pub(super) owner: Owner,
+    /// The object, as the shipped operator names it.
+    pub(super) child: String,
+    pub(super) generation: i64,
+}
+
+/// Says that an object is in force, to clients of the shipped operator: they wait for any annotation.
+const APPLIED: &str = "operator.l7mp.io/applied";
 
 impl Reporting<'_> {
     /// Writes the status of one object, if it is there and a user's.
     pub(super) async fn one(&self, owner: &Owner) -> Result<Option<Told>, Error> {
         let (kind, name) = owner;
-        let Some(verdict) = self.resolver.verdict(*kind, name) else { return Ok(None) };
+        let Some(verdict) = self.resolver.verdict(*kind, name) else {
+            self.metrics.stands(owner, None);
+            return Ok(None);
+        };
         let cache = self.cache;
-        match kind {
+        let told = match kind {
             Kind::VirtualService => self.write(&cache.virtual_services, owner, &verdict).await,
             Kind::Route => self.write(&cache.routes, owner, &verdict).await,
             Kind::Target => self.write(&cache.targets, owner, &verdict).await,
             Kind::Rule => self.write(&cache.rules, owner, &verdict).await,
             Kind::Service => Ok(None),
-        }
+        };
+        told.or_else(|problem| if problem.is_gone() { Ok(None) } else { Err(problem) })
     }
 
     /// Whether some proxy that should hold an object has not said yet how it fares there.
@@ -55,7 +81,7 @@ impl Reporting<'_> {
 
     async fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &Verdict) -> Result<Option<Told>, Error>
     where
-        K: watch::Kind + HasStatus<Status = MeshStatus>,
+        K: watch::Kind + Written + HasStatus<Status = MeshStatus>,
     {
         let Some(seen) = store.get(&key(&owner.1)) else { return Ok(None) };
         if seen.meta().deletion_timestamp.is_some() {
@@ -63,11 +89,87 @@ impl Reporting<'_> {
         }
         let generation = seen.meta().generation.unwrap_or_default();
         let counted = Counted::of(self.resolver, self.fleet, owner, verdict);
-        let children = seen.status().and_then(|status| status.children.clone());
-        let want = MeshStatus { children, ..counted.status(verdict, owner.0, generation) };
+        let children = self.children(owner, seen.status());
+        let hops = (owner.0 == Kind::Route).then(|| number(self.resolver.explain(owner.0, &owner.1).len()));
+        let want = MeshStatus { children, hops, ..counted.status(verdict, owner.0, generation) };
         let wrote = self.writer.status(store, &*seen, &want).await?;
-        Ok(Some(Told { wrote, in_force: counted.is_in_force(verdict) }))
+        let is_programmed = is_programmed(&want);
+        self.metrics.stands(owner, Some(stands(&want)));
+        if is_programmed {
+            self.applied(store, &seen).await?;
+        }
+        let owned = if is_programmed && seen.written().get("updateOwners") == Some(&true.into()) {
+            owners(seen.meta(), owner, generation)
+        } else {
+            Vec::new()
+        };
+        Ok(Some(Told { wrote, in_force: counted.is_in_force(verdict), owned }))
     }
+
+    /// The first time that an object is in force everywhere.
+    async fn applied<K>(&self, store: &Store<K>, seen: &K) -> Result<(), Error>
+    where
+        K: watch::Kind + HasStatus<Status = MeshStatus>,
+    {
+        if seen.meta().annotations.as_ref().is_some_and(|all| all.contains_key(APPLIED)) {
+            return Ok(());
+        }
+        let generation = seen.meta().generation.unwrap_or_default();
+        self.writer.annotate(store, seen, &json!({ APPLIED: generation.to_string() })).await?;
+        // that a condition has become true is told with the status
+        let conditions = seen.status().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        if find(conditions, conditions::PROGRAMMED).is_none() {
+            let note = "every proxy that should hold it does".to_owned();
+            self.teller.tell(seen.object_ref(&()), Tone::Normal, (reasons::PROGRAMMED, "Program"), note);
+        }
+        Ok(())
+    }
+
+    /// What it says of those it owns, as far as they are there.
+    fn children(&self, owner: &Owner, seen: Option<&MeshStatus>) -> Option<Children> {
+        let world = self.resolver.world();
+        let mut applied = seen.and_then(|status| status.children.clone()).unwrap_or_default().applied;
+        applied.extend(self.children.get(owner).cloned().unwrap_or_default());
+        let is_there = |child: &str| {
+            let child = world.settings.domain.reference(child, &owner.1.namespace);
+            child.kind.is_some_and(|kind| world.objects.contains_key(&(kind, child.name)))
+        };
+        applied.retain(|child, _| is_there(child));
+        (!applied.is_empty()).then_some(Children { applied })
+    }
+}
+
+/// Owners of a kind of the mesh, with what they are to say.
+fn owners(metadata: &ObjectMeta, (kind, name): &Owner, generation: i64) -> Vec<Owned> {
+    let child = format!("/l7mp.io/v1/{}/{}/{}", kind.as_str(), name.namespace, name.name);
+    let of_mesh = metadata.owner_references.iter().flatten().filter(|owner| owner.api_version == "l7mp.io/v1");
+    let owned = of_mesh.filter_map(|owner| {
+        let kind = [Kind::VirtualService, Kind::Route, Kind::Target, Kind::Rule];
+        let kind = kind.into_iter().find(|kind| kind.as_str() == owner.kind)?;
+        let owner = (kind, ObjectName::new(name.namespace.clone(), owner.name.as_str()));
+        Some(Owned { owner, child: child.clone(), generation })
+    });
+    owned.collect()
+}
+
+fn is_programmed(status: &MeshStatus) -> bool {
+    find(&status.conditions, conditions::PROGRAMMED).is_some_and(|condition| condition.status == "True")
+}
+
+/// Where an object stands: the first condition that is not met, or that all are.
+fn stands(status: &MeshStatus) -> Stands {
+    let word = |condition: &Condition| match condition.type_.as_str() {
+        conditions::ACCEPTED => "Refused",
+        conditions::RESOLVED_REFS => "Unresolved",
+        _ => "Pending",
+    };
+    let unmet = status.conditions.iter().find(|condition| condition.status != "True");
+    let condition = unmet.map_or(conditions::PROGRAMMED, word);
+    Stands { condition, endpoints: status.endpoints.unwrap_or_default() }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// How an object fares on its proxies.
@@ -77,6 +179,7 @@ struct Counted {
     in_force: usize,
     away: BTreeMap<ObjectName, String>,
     refused: BTreeMap<ObjectName, String>,
+    lacking: BTreeMap<ObjectName, Note>,
 }
 
 impl Counted {
@@ -88,6 +191,7 @@ impl Counted {
                 Fares::Pending => {}
                 Fares::Away(why) => drop(counted.away.insert(pod.clone(), why.to_owned())),
                 Fares::Refused(why) => drop(counted.refused.insert(pod.clone(), why.to_owned())),
+                Fares::Lacks(note) => drop(counted.lacking.insert(pod.clone(), note.clone())),
             }
         }
         counted
@@ -103,7 +207,6 @@ impl Counted {
         if verdict.users > used_by.len() {
             used_by.push(format!("and {} more", verdict.users - used_by.len()));
         }
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         MeshStatus {
             observed_generation: Some(generation),
             conditions: self.conditions(verdict, generation),
@@ -129,26 +232,29 @@ impl Counted {
             let notes = verdict.notes.iter().filter(|note| note.reason != Reason::NoPods);
             notes.map(|note| note.message.clone()).collect::<Vec<_>>().join("; ")
         };
-        let accepted = match &verdict.refused {
+        let accepted = match verdict.to_edit() {
             None => say(conditions::ACCEPTED, true, reasons::ACCEPTED, warnings()),
             Some(note) => say(conditions::ACCEPTED, false, note.reason.as_str(), note.message.clone()),
         };
-        let resolved = match verdict.unmet.first() {
+        let resolved = match verdict.lacks().next() {
             None => say(conditions::RESOLVED_REFS, true, conditions::RESOLVED_REFS, String::new()),
-            Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(&verdict.unmet)),
+            Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(verdict.lacks())),
         };
         let (state, reason, message) = self.programmed(verdict);
         vec![accepted, resolved, say(conditions::PROGRAMMED, state, reason, message)]
     }
 
     fn programmed(&self, verdict: &Verdict) -> (bool, &'static str, String) {
-        let Self { matched, in_force, away, refused } = self;
+        let Self { matched, in_force, away, refused, lacking } = self;
         let share = format!("{in_force} of {matched} proxies hold it");
-        if let Some(note) = verdict.refused.as_ref().or_else(|| verdict.unmet.first()) {
+        if let Some(note) = verdict.to_edit().or_else(|| verdict.lacks().next()) {
             return (false, note.reason.as_str(), "nothing is programmed before that is mended".to_owned());
         }
         if let Some((pod, why)) = refused.first_key_value() {
             return (false, Reason::Rejected.as_str(), format!("{share}; the proxy of pod {pod} says: {why}"));
+        }
+        if let Some((pod, note)) = lacking.first_key_value() {
+            return (false, note.reason.as_str(), format!("{share}; pod {pod}: {}", note.message));
         }
         if let Some((pod, why)) = away.first_key_value() {
             return (false, Reason::Unreachable.as_str(), format!("{share}; the proxy of pod {pod} {why}"));
@@ -163,6 +269,6 @@ impl Counted {
     }
 }
 
-fn joined(notes: &[Note]) -> String {
-    notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>().join("; ")
+fn joined<'a>(notes: impl Iterator<Item = &'a Note>) -> String {
+    notes.map(|note| note.message.as_str()).collect::<Vec<_>>().join("; ")
 }

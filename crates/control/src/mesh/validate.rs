@@ -21,6 +21,8 @@ use crate::runtime::store::Key;
 /// A kind whose spec is kept as it was written.
 pub(super) trait Written: Resource<DynamicType = ()> {
     fn written(&self) -> &Map<String, Value>;
+    /// Forgets what was written.
+    fn clear(&mut self);
 }
 
 macro_rules! written {
@@ -28,6 +30,9 @@ macro_rules! written {
         $(impl Written for $kind {
             fn written(&self) -> &Map<String, Value> {
                 &self.spec.0
+            }
+            fn clear(&mut self) {
+                self.spec.0.clear();
             }
         })*
     };
@@ -46,7 +51,7 @@ pub(super) fn object<K: Written>(kind: Kind, key: &Key, object: Option<&K>) -> C
             uid: Arc::from(metadata.uid.as_deref().unwrap_or_default()),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             labels: labels(metadata.labels.as_ref()),
-            annotations: labels(metadata.annotations.as_ref()),
+            annotations: telling(metadata.annotations.as_ref()),
             spec: Arc::new(Value::Object(object.written().clone())),
         }
     });
@@ -127,6 +132,16 @@ pub(super) fn token(secret: &Secret) -> Option<Arc<str>> {
         let (token, role) = line.trim().split_once(char::is_whitespace)?;
         (role.trim() == "write").then(|| Arc::from(token))
     })
+}
+
+/// Annotations that decide something. Of what kubectl applied last it matters only that there is such a thing.
+fn telling(map: Option<&BTreeMap<String, String>>) -> Labels {
+    let some = map.into_iter().flatten().filter_map(|(key, value)| match key.as_str() {
+        "kubectl.kubernetes.io/last-applied-configuration" => Some((key.as_str(), "")),
+        key if key.starts_with("l7mp.io/") => Some((key, value.as_str())),
+        _ => None,
+    });
+    some.collect()
 }
 
 fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::Method;
 use portolan_core::mesh::control::wire::ProxyConfig;
-use portolan_core::mesh::control::{Call, Flavour, Names, Observed, Ownership, ProxyFacts, Steps, Verb, diff};
+use portolan_core::mesh::control::{Call, Flavour, Names, Note, Observed, Ownership, ProxyFacts, Steps, Verb, diff};
 use portolan_drivers::l7mp::{self, Failed, Proxy};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
@@ -39,6 +39,8 @@ pub(super) struct Worker {
     /// What it holds; none while that is not known.
     known: Option<Known>,
     report: Report,
+    /// It is looked at again although nothing was ordered.
+    looks_again: bool,
 }
 
 struct Known {
@@ -81,7 +83,7 @@ impl Worker {
         metrics: Metrics,
     ) -> Self {
         let (desired, report) = (Arc::default(), Report::default());
-        Self { proxy, desk, wake, slots, ownership, metrics, desired, known: None, report }
+        Self { proxy, desk, wake, slots, ownership, metrics, desired, known: None, report, looks_again: false }
     }
 
     pub(super) async fn run(mut self) {
@@ -135,6 +137,7 @@ impl Worker {
     async fn bring(&mut self, names: &Names, mut whole: bool) -> Result<(), Failed> {
         if self.known.is_none() {
             self.known = Some(self.look().await?);
+            self.looks_again = names.is_empty() && self.report.in_force > 0;
             whole = true;
         }
         // whether a listener of a real l7mp must be started anew is seen only from everything on it
@@ -189,7 +192,10 @@ impl Worker {
             }
             None => diff(&wanted, &known.holds, flavour, &self.ownership),
         };
-        self.report.notes = notes;
+        self.remark(names, notes);
+        if std::mem::take(&mut self.looks_again) && !calls.is_empty() {
+            self.metrics.drifted();
+        }
         for call in &calls {
             self.make(call, flavour).await?;
         }
@@ -197,6 +203,20 @@ impl Worker {
             known.holds.learn(names, &wanted, &self.ownership);
         }
         Ok(())
+    }
+
+    /// Keeps what was noted of others.
+    fn remark(&mut self, names: Option<&Names>, notes: Vec<(Arc<str>, Note)>) {
+        let domain = &self.ownership.domain;
+        match names {
+            None => self.report.notes.clear(),
+            Some(names) => {
+                let told: BTreeSet<Owner> = names.iter().filter_map(|(_, name)| owner(domain, name)).collect();
+                self.report.notes.retain(|owner, _| !told.contains(owner));
+            }
+        }
+        let notes = notes.into_iter().filter_map(|(name, note)| Some((owner(domain, &name)?, note)));
+        self.report.notes.extend(notes);
     }
 
     /// Tells our proxy object by object, to find out which it refuses.
@@ -236,9 +256,9 @@ impl Worker {
     }
 
     async fn make(&self, call: &Call, flavour: Flavour) -> Result<(), Trouble> {
-        let (method, verb) = match call.verb {
-            Verb::Post => (Method::POST, "post"),
-            Verb::Delete => (Method::DELETE, "delete"),
+        let method = match call.verb {
+            Verb::Post => Method::POST,
+            Verb::Delete => Method::DELETE,
         };
         if flavour == Flavour::L7mp {
             tokio::time::sleep(L7MP_PAUSE).await;
@@ -249,7 +269,7 @@ impl Worker {
             let path = call.path.trim_end_matches("?recursive=true");
             answer = self.proxy.call(method, path, call.body.as_ref()).await;
         }
-        self.metrics.called(flavour, verb, &answer, began.elapsed());
+        self.metrics.called(flavour, call, &answer, began.elapsed());
         match answer {
             Ok(_) => Ok(()),
             Err(failed) if call.verb == Verb::Delete && failed.is_gone() => Ok(()),

@@ -67,6 +67,12 @@ impl Error {
         }
     }
 
+    /// Whether the object of a request is gone.
+    pub fn is_gone(&self) -> bool {
+        let Self::Request { cause, .. } = self else { return false };
+        matches!(cause.as_ref(), kube::Error::Api(status) if status.is_not_found())
+    }
+
     /// How long the API server asked us to stay away (429 and 503 with `Retry-After`).
     pub fn retry_after(&self) -> Option<Duration> {
         let Self::Request { cause, .. } = self else { return None };

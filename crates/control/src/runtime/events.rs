@@ -30,9 +30,12 @@ impl Recorder {
 
     /// Tells each condition that moved between `seen` and `now`. That an object is fine from the start is no news.
     pub async fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, seen: &[Condition], now: &[Condition]) {
-        for condition in transitions(seen, now) {
+        let moved = transitions(seen, now);
+        for (place, condition) in moved.iter().enumerate() {
             let fine = condition.status == "True";
-            if fine && find(seen, &condition.type_).is_none() {
+            // that something is not in force because it is refused is told with the refusal
+            let is_told = |one: &&Condition| (&one.status, &one.reason) == (&condition.status, &condition.reason);
+            if (fine && find(seen, &condition.type_).is_none()) || moved[..place].iter().any(is_told) {
                 continue;
             }
             let what = What { reason: &condition.reason, action: &condition.type_, note: &condition.message };
@@ -43,7 +46,12 @@ impl Recorder {
     /// Tells what happened to an object. An event that cannot be sent is dropped; one that was sent already for this
     /// version of the object is not repeated.
     pub async fn report<K: Resource<DynamicType = ()>>(&self, object: &K, tone: Tone, what: &What<'_>) {
-        let event = self.event(object.object_ref(&()), tone, what);
+        self.report_on(object.object_ref(&()), tone, what).await;
+    }
+
+    /// The same for an object that is known by its reference.
+    pub async fn report_on(&self, regarding: ObjectReference, tone: Tone, what: &What<'_>) {
+        let event = self.event(regarding, tone, what);
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
         match Endpoint::<Event>::new(&self.client, &namespace).create(&event).await {
             Ok(_) => {}

@@ -102,6 +102,16 @@ impl Writer {
         Ok(wrote)
     }
 
+    /// Puts annotations on exactly the object that was seen; others stay.
+    pub async fn annotate<K: Kind>(&self, store: &Store<K>, seen: &K, annotations: &Value) -> Result<Wrote, Error> {
+        let key = Key::of(seen);
+        let body = json!({ "metadata": { "uid": seen.uid(), "annotations": annotations } });
+        let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        let patch = Patch::Merge(body);
+        let answer = Endpoint::<K>::of(&self.client, &key).patch(Part::Object, &key.name, &params, &patch).await;
+        self.settle(store, "annotate", &key, answer)
+    }
+
     /// Creates an object that must not exist yet: the name is the lock.
     pub async fn create<K: Kind + Serialize>(&self, store: &Store<K>, want: &K) -> Result<Wrote, Error> {
         let key = Key::of(want);

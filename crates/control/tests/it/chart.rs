@@ -12,7 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClien
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::DeleteParams;
-use portolan_control::egress;
+use portolan_control::{egress, mesh};
 use portolan_testkit::{Binaries, ControlPlane, builders, helm};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -45,7 +45,7 @@ fn the_chart_renders_what_the_manifests_say() -> anyhow::Result<()> {
 
 #[test]
 fn the_webhook_configurations_are_those_of_the_operator() -> anyhow::Result<()> {
-    let (validating, mutating) = egress::webhooks::configurations(|path| WebhookClientConfig {
+    let service = |path: &str| WebhookClientConfig {
         service: Some(ServiceReference {
             name: "portolan-webhook".to_owned(),
             namespace: "portolan".to_owned(),
@@ -53,13 +53,16 @@ fn the_webhook_configurations_are_those_of_the_operator() -> anyhow::Result<()> 
             port: None,
         }),
         ..WebhookClientConfig::default()
-    });
+    };
+    let (validating, mutating) = egress::webhooks::configurations(service);
+    let judged = mesh::webhooks::configuration(service);
     let rendered = objects(&rendered(&[])?)?;
-    for (kind, wanted) in [
-        ("ValidatingWebhookConfiguration", serde_json::to_value(validating)?),
-        ("MutatingWebhookConfiguration", serde_json::to_value(mutating)?),
+    for (kind, name, wanted) in [
+        ("ValidatingWebhookConfiguration", egress::webhooks::NAME, serde_json::to_value(validating)?),
+        ("MutatingWebhookConfiguration", egress::webhooks::NAME, serde_json::to_value(mutating)?),
+        ("ValidatingWebhookConfiguration", mesh::webhooks::NAME, serde_json::to_value(judged)?),
     ] {
-        let key = (kind.to_owned(), egress::webhooks::NAME.to_owned());
+        let key = (kind.to_owned(), name.to_owned());
         assert_eq!(rendered.get(&key).map(|object| &object["webhooks"]), Some(&wanted["webhooks"]), "{kind}");
     }
     Ok(())
@@ -73,6 +76,8 @@ fn values_that_cannot_work_are_refused() -> anyhow::Result<()> {
         ("egress.ipv4=false,egress.ipv6=false", "/egress"),
         ("webhook.failurePolicy=Perhaps", "/webhook/failurePolicy"),
         ("capabilities={mirror}", "/capabilities"),
+        ("mesh.crossNamespace=perhaps", "/mesh/crossNamespace"),
+        ("mesh.denyEndpoint={everything}", "/mesh/denyEndpoint"),
     ] {
         let output = template(&["--set", value])?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -92,6 +97,12 @@ async fn a_real_api_server_takes_what_the_chart_renders() -> anyhow::Result<()> 
         &[][..],
         &["--set", "webhook.enabled=false,replicas=1,egress.ipv6=false"],
         &["--set", "image.tag=x,podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,webhook.failurePolicy=Ignore"],
+        &["--set", "capabilities={egress}"],
+        &["--set", "capabilities={mesh},mesh.crossNamespace=open,mesh.denyEndpoint={10.0.0.0/8}"],
+        &[
+            "--set",
+            "mesh.adoptLegacy=false,mesh.proxyTokenSecret=t,mesh.protectedNamespaces={default},clusterDomain=a.b",
+        ],
         &["--set", "tolerations[0].operator=Exists,imagePullSecrets[0].name=s,env[0].name=RUST_LOG,env[0].value=debug"],
     ] {
         let text = rendered(values)?;
@@ -142,7 +153,7 @@ async fn every_metric_that_is_shown_or_documented_exists() -> anyhow::Result<()>
     Ok(agents.stop().await?)
 }
 
-async fn metrics(admin: SocketAddr) -> anyhow::Result<String> {
+pub(crate) async fn metrics(admin: SocketAddr) -> anyhow::Result<String> {
     let mut admin = TcpStream::connect(admin).await?;
     admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").await?;
     let mut metrics = String::new();
@@ -150,7 +161,7 @@ async fn metrics(admin: SocketAddr) -> anyhow::Result<String> {
     Ok(metrics)
 }
 
-fn deploy() -> PathBuf {
+pub(crate) fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 

@@ -13,26 +13,28 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use portolan_api::address_claim::AddressClaim;
 use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterPolicy, EgressEndpointSlice, EgressGateway, EgressPolicy, EgressTunnel,
 };
+use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_apiserver::ApiServer;
 use portolan_apiserver::auth::{Identity, Record};
 use portolan_control::agent::simulated;
-use portolan_control::egress;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::{lease, webhook};
+use portolan_control::{egress, mesh};
 use portolan_testkit::builders;
 use serde_json::{Value, json};
 
 use crate::egress::harness::{app, options, selector};
 use crate::harness::eventually;
+use crate::mesh::harness::{SIDECAR, fresh_address, run_proxy};
 
 /// Where the manifests put the operator, and what it is called there.
 const NAMESPACE: &str = "portolan";
@@ -47,6 +49,7 @@ async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_
     let agents = Process::start(admin.clone(), options(), |ctx, _| simulated::start(ctx))?;
     let (operator, hooks) = operator(&client_of(&server, USER))?;
     everything(&admin).await?;
+    everything_of_the_mesh(&admin).await?;
     hooks.rotate_now();
     let mut asked = BTreeSet::new();
     eventually("the Secret was written anew", async || {
@@ -110,14 +113,17 @@ async fn prepare(admin: &Client) -> anyhow::Result<()> {
         portolan_testkit::install_definition(admin.clone(), definition).await?;
     }
     builders::create(&Api::all(admin.clone()), &builders::namespace(NAMESPACE).build()).await?;
-    let (validating, mutating) = egress::webhooks::configurations(|path| WebhookClientConfig {
+    let nowhere = |path: &str| WebhookClientConfig {
         url: Some(format!("https://127.0.0.1:1{path}")),
         ..WebhookClientConfig::default()
-    });
+    };
+    let (validating, mutating) = egress::webhooks::configurations(nowhere);
+    let judged = mesh::webhooks::configuration(nowhere);
     // Their authority is kept; that nobody answers there must not stop this test's own requests.
     let mut validating = serde_json::to_value(validating)?;
+    let mut judged = serde_json::to_value(judged)?;
     let mut mutating = serde_json::to_value(mutating)?;
-    for configuration in [&mut validating, &mut mutating] {
+    for configuration in [&mut validating, &mut judged, &mut mutating] {
         for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
             hook["failurePolicy"] = json!("Ignore");
             hook["objectSelector"] = json!({ "matchLabels": { "nobody": "has-this" } });
@@ -125,6 +131,7 @@ async fn prepare(admin: &Client) -> anyhow::Result<()> {
     }
     let api: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
     api.create(&PostParams::default(), &serde_json::from_value(validating)?).await?;
+    api.create(&PostParams::default(), &serde_json::from_value(judged)?).await?;
     let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
     api.create(&PostParams::default(), &serde_json::from_value(mutating)?).await?;
     Ok(())
@@ -150,12 +157,14 @@ fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
                 client_ca: None,
                 secret_namespace: NAMESPACE.to_owned(),
                 secret_name: "portolan-webhook".to_owned(),
-                validating: vec![egress::webhooks::NAME.to_owned()],
+                validating: vec![egress::webhooks::NAME.to_owned(), mesh::webhooks::NAME.to_owned()],
                 mutating: vec![egress::webhooks::NAME.to_owned()],
                 schedule: webhook::Schedule::default(),
                 linger: Duration::ZERO,
             };
             let handlers = egress::webhooks::handlers(webhook::Webhooks::new(), &cache, egress::Options::default());
+            let cache = mesh::start(ctx, registry, mesh::Options::default());
+            let handlers = mesh::webhooks::handlers(handlers, &cache, &mesh::Options::default());
             let host = webhook::Host { tasks: &ctx.tasks, readiness: &ctx.readiness, registry };
             started = Some(webhook::run(&ctx.unfenced, config, handlers, host));
         })?;
@@ -207,6 +216,53 @@ async fn everything(admin: &Client) -> anyhow::Result<()> {
     let version = leases.get("portolan-operator").await?.metadata.resource_version;
     eventually("the lease is renewed", async || {
         Ok(leases.get("portolan-operator").await?.metadata.resource_version != version)
+    })
+    .await
+}
+
+/// The same for the mesh: all four kinds in force on a proxy, and generated objects that come, change and go.
+async fn everything_of_the_mesh(admin: &Client) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let address = fresh_address();
+    let _proxy = run_proxy("gateway", address, SIDECAR, folder.path())?;
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "default");
+    let pod = builders::pod("default", "gateway").label("app", "gateway").label("l7mp.io/proxy", "true");
+    builders::create(&pods, &pod.ip(&address.to_string()).build()).await?;
+    let (services, routes): (Api<VirtualService>, Api<Route>) =
+        (Api::namespaced(admin.clone(), "default"), Api::namespaced(admin.clone(), "default"));
+    let (targets, rules): (Api<Target>, Api<Rule>) =
+        (Api::namespaced(admin.clone(), "default"), Api::namespaced(admin.clone(), "default"));
+    let naked: Api<Service> = Api::namespaced(admin.clone(), "default");
+    let worker = json!({ "selector": { "app": "worker" }, "ports": [{ "protocol": "UDP", "port": 9999 }] });
+    create(&naked, "worker", worker).await?;
+    let gateway = json!({ "matchLabels": { "app": "gateway" } });
+    let echo = json!({ "route": { "destination": { "spec": { "protocol": "Echo" } } } });
+    create(&routes, "way", json!({ "destination": "worker" })).await?;
+    create(&targets, "own", json!({ "selector": gateway, "cluster": { "spec": { "protocol": "Echo" } } })).await?;
+    let listener = json!({ "protocol": "UDP", "port": 9001 });
+    let way = json!([{ "action": { "route": "way" } }]);
+    create(&services, "gateway", json!({ "selector": gateway, "listener": listener, "rules": way })).await?;
+    let rulelist = "gateway.default.virtualservice.cluster.local";
+    create(&rules, "more", json!({ "selector": gateway, "rulelist": rulelist, "rule": { "action": echo } })).await?;
+    let is_told =
+        |metadata: &ObjectMeta| metadata.annotations.iter().flatten().any(|(key, _)| key == "operator.l7mp.io/applied");
+    eventually("each of them was told that it is in force", async || {
+        Ok(is_told(&services.get("gateway").await?.metadata)
+            && is_told(&routes.get("way").await?.metadata)
+            && is_told(&targets.get("own").await?.metadata)
+            && is_told(&rules.get("more").await?.metadata))
+    })
+    .await?;
+    let port = Patch::Merge(json!({ "spec": { "ports": [{ "protocol": "UDP", "port": 9998 }] } }));
+    naked.patch("worker", &PatchParams::default(), &port).await?;
+    eventually("what was generated follows", async || {
+        let (service, target) = (services.get("worker").await?, targets.get("worker").await?);
+        Ok(service.spec.0["listener"]["port"] == 9998 && target.spec.0["cluster"]["spec"]["port"] == 9998)
+    })
+    .await?;
+    routes.delete("way", &DeleteParams::default()).await?;
+    eventually("what nobody names is gone", async || {
+        Ok(services.get_opt("worker").await?.is_none() && targets.get_opt("worker").await?.is_none())
     })
     .await
 }

@@ -17,6 +17,7 @@
 //! so a missing webhook breaks nothing.
 
 mod certs;
+mod hook;
 mod keeper;
 mod metrics;
 mod patch;
@@ -42,6 +43,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
+pub use hook::Hook;
 pub use review::{Denied, Warnings, Webhooks};
 pub use rotation::Schedule;
 

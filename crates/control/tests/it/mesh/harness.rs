@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use portolan_api::mesh::{MeshStatus, Target, VirtualService};
@@ -31,7 +32,7 @@ pub(crate) struct World {
     pub(crate) namespace: String,
     folder: TempDir,
     proxies: BTreeMap<String, Program>,
-    _server: Server,
+    server: Server,
 }
 
 /// The operator, behind a recorder of its writes.
@@ -44,17 +45,25 @@ impl World {
     pub(crate) async fn new(backend: Backend) -> anyhow::Result<Self> {
         let server = Server::start(backend).await?;
         let client = server.client.clone();
-        for definition in portolan_api::mesh_crds() {
+        for definition in portolan_api::crds() {
             install_definition(client.clone(), definition).await?;
         }
         let namespace = server.namespace("mesh").await?;
         let folder = tempfile::tempdir()?;
-        Ok(Self { client, namespace, folder, proxies: BTreeMap::new(), _server: server })
+        Ok(Self { client, namespace, folder, proxies: BTreeMap::new(), server })
     }
 
     pub(crate) async fn operator(&self) -> anyhow::Result<Operator> {
+        self.operator_with(self.options()).await
+    }
+
+    /// For the namespace alone: others may be at work beside it.
+    pub(crate) fn options(&self) -> mesh::Options {
+        mesh::Options { namespace: self.namespace.clone(), ..mesh::Options::default() }
+    }
+
+    pub(crate) async fn operator_with(&self, mesh: mesh::Options) -> anyhow::Result<Operator> {
         let seen = FaultProxy::start(self.client.clone(), Faults::default()).await?;
-        let mesh = mesh::Options { namespace: self.namespace.clone(), ..mesh::Options::default() };
         let process = Process::start(seen.client(), options(), |ctx, registry| drop(mesh::start(ctx, registry, mesh)))?;
         Ok(Operator { process, seen })
     }
@@ -96,12 +105,55 @@ impl World {
         Ok(address)
     }
 
+    /// A pod on its node's network that is marked as a proxy; nothing runs in it.
+    pub(crate) async fn host_pod(&self, name: &str, app: &str) -> anyhow::Result<()> {
+        let container = json!({
+            "name": "l7mp", "image": "portolan", "ports": [{ "name": "l7mp-api", "containerPort": API, "hostPort": API }]
+        });
+        let pod = json!({
+            "metadata": { "name": name, "labels": { "app": app } },
+            "spec": { "hostNetwork": true, "containers": [container], "automountServiceAccountToken": false },
+        });
+        self.api::<Pod>().create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        self.shows(name, fresh_address(), 0).await
+    }
+
+    /// Another namespace, beside the own one.
+    pub(crate) async fn other_namespace(&self) -> anyhow::Result<String> {
+        self.server.namespace("other").await
+    }
+
+    /// The address under which pods reach the API server, where a cluster has one.
+    pub(crate) async fn api_server(&self) -> anyhow::Result<Option<String>> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), "default");
+        let found = services.get_opt("kubernetes").await?;
+        Ok(found.and_then(|service| service.spec?.cluster_ip))
+    }
+
+    /// Reasons of events about an object, in order.
+    pub(crate) async fn events(&self, kind: &str, name: &str) -> anyhow::Result<Vec<String>> {
+        let events = self.api::<Event>().list(&ListParams::default()).await?;
+        let is_about = |event: &Event| {
+            let regarding = event.regarding.clone().unwrap_or_default();
+            regarding.kind.as_deref() == Some(kind) && regarding.name.as_deref() == Some(name)
+        };
+        let mut reasons: Vec<String> =
+            events.items.into_iter().filter(is_about).filter_map(|event| event.reason).collect();
+        reasons.sort();
+        Ok(reasons)
+    }
+
+    /// Waits until there is an event with this reason about an object.
+    pub(crate) async fn told(&self, kind: &str, name: &str, reason: &str) -> anyhow::Result<()> {
+        eventually(&format!("{reason} is told on {kind} {name}"), async || {
+            Ok(self.events(kind, name).await?.iter().any(|one| one == reason))
+        })
+        .await
+    }
+
     /// Starts the process of a pod.
     pub(crate) fn start(&mut self, pod: &str, address: Ipv4Addr, flags: &[&str]) -> anyhow::Result<()> {
-        let own = ["--address".to_owned(), address.to_string(), "--workers".to_owned(), "1".to_owned()];
-        let flags = flags.iter().map(|flag| flag.replace("ADDRESS", &address.to_string()));
-        let arguments: Vec<String> = own.into_iter().chain(flags).collect();
-        let program = Program::start(pod, &built()?, &arguments, self.folder.path())?;
+        let program = run_proxy(pod, address, flags, self.folder.path())?;
         self.proxies.insert(pod.to_owned(), program);
         Ok(())
     }
@@ -171,6 +223,14 @@ pub(crate) fn built() -> anyhow::Result<PathBuf> {
     static PROXY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = PROXY.get_or_init(|| binary("portolan-proxy", "portolan-proxy").map_err(|error| format!("{error:#}")));
     built.clone().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+/// Runs the process of a pod on its address.
+pub(crate) fn run_proxy(pod: &str, address: Ipv4Addr, flags: &[&str], folder: &Path) -> anyhow::Result<Program> {
+    let own = ["--address".to_owned(), address.to_string(), "--workers".to_owned(), "1".to_owned()];
+    let flags = flags.iter().map(|flag| flag.replace("ADDRESS", &address.to_string()));
+    let arguments: Vec<String> = own.into_iter().chain(flags).collect();
+    Program::start(pod, &built()?, &arguments, folder)
 }
 
 pub(crate) fn has(status: Option<&MeshStatus>, condition: &str, state: &str, reason: &str) -> bool {

@@ -1,7 +1,11 @@
 //! The mesh with proxies that are processes of their own, each pod on a loopback address of its own.
 
+mod admission;
+mod answers;
+mod events;
 mod examples;
-mod harness;
+pub(crate) mod harness;
 mod kinds;
 mod lab;
+mod refusals;
 mod traffic;

@@ -48,7 +48,7 @@ impl Settings {
             Ban::None
         } else if ip.is_loopback() {
             Ban::HostNetwork("it is the node's own loopback")
-        } else if self.nodes.iter().any(|range| range.contains(&ip)) {
+        } else if self.nodes.contains(&ip) {
             Ban::HostNetwork("it is a node's")
         } else {
             Ban::None
@@ -97,7 +97,7 @@ mod tests {
         let settings = Settings {
             denied: vec!["10.96.0.0/12".parse().unwrap()],
             api_servers: ["10.200.0.1".parse().unwrap()].into(),
-            nodes: vec!["172.16.0.0/24".parse().unwrap()],
+            nodes: ["172.16.0.7".parse().unwrap()].into(),
             ..Settings::default()
         };
         for (address, ban) in [
@@ -109,7 +109,7 @@ mod tests {
             ("::1", 1),
             ("::ffff:127.0.0.1", 1),
             ("localhost", 1),
-            ("172.16.0.9", 1),
+            ("172.16.0.7", 1),
             ("169.254.169.254", 2),
             ("::ffff:169.254.169.254", 2),
             ("fe80::1", 2),

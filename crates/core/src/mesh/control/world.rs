@@ -42,7 +42,7 @@ pub struct Settings {
     /// Addresses of the API server.
     pub api_servers: BTreeSet<IpAddr>,
     /// Addresses of nodes, which proxies on the host's network may not reach.
-    pub nodes: Vec<IpNet>,
+    pub nodes: BTreeSet<IpAddr>,
     /// Where pods live on loopback, which is then no node's own: only where all run on one machine.
     pub loopback_pods: Option<IpNet>,
     /// Generated objects can be written; else they live in memory.
@@ -56,7 +56,7 @@ impl Default for Settings {
             cross_namespace: CrossNamespace::Grant,
             denied: Vec::new(),
             api_servers: BTreeSet::new(),
-            nodes: Vec::new(),
+            nodes: BTreeSet::new(),
             loopback_pods: None,
             writes_generated: true,
         }
@@ -228,6 +228,13 @@ pub enum Change {
     Namespace(Arc<str>, Option<Labels>),
     /// A proxy has told of itself, or is no more.
     Proxy(ObjectName, Option<ProxyFacts>),
+    /// Where the API server and the nodes are.
+    Machinery {
+        /// Addresses of the API server.
+        api_servers: BTreeSet<IpAddr>,
+        /// Addresses of nodes.
+        nodes: BTreeSet<IpAddr>,
+    },
 }
 
 impl World {
@@ -250,6 +257,11 @@ impl World {
             Change::Pod(name, pod) => put(&mut self.pods, name, pod),
             Change::Namespace(name, annotations) => put(&mut self.namespaces, name, annotations),
             Change::Proxy(name, facts) => put(&mut self.proxies, name, facts),
+            Change::Machinery { api_servers, nodes } => {
+                let differs = (&self.settings.api_servers, &self.settings.nodes) != (&api_servers, &nodes);
+                (self.settings.api_servers, self.settings.nodes) = (api_servers, nodes);
+                differs
+            }
         }
     }
 }

@@ -235,7 +235,7 @@ fn a_websocket_listener_is_edited_at_a_price_on_a_real_l7mp() {
     let mut proxy = Proxy::with_foreign();
     l7mp(&ws(5), &mut proxy);
     let steps = diff(&ws(6), &Observed::of(&proxy.config()), Flavour::L7mp, &Ownership::default());
-    assert_eq!(steps.notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::SessionsCut]);
+    assert_eq!(steps.notes.iter().map(|(_, note)| note.reason).collect::<Vec<_>>(), [Reason::SessionsCut]);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn rule_objects_find_their_place_among_foreign_rules() {
 fn a_rulelist_that_is_not_there_is_told() {
     let text = "VirtualService v: {selector: {}, listener: {protocol: UDP, port: 5}, rulesRef: nowhere}";
     let steps = diff(&on_p(text), &Observed::of(&Proxy::with_foreign().config()), Flavour::L7mp, &Ownership::default());
-    assert_eq!(steps.notes.iter().map(|note| note.reason).collect::<Vec<_>>(), [Reason::RuleListMissing]);
+    assert_eq!(steps.notes.iter().map(|(_, note)| note.reason).collect::<Vec<_>>(), [Reason::RuleListMissing]);
 }
 
 #[test]

@@ -247,6 +247,10 @@ fn forbidden_endpoints_are_refused_and_loopback_is_for_sidecars() {
             "{bad}"
         );
     }
+    let mut resolver = Resolver::new(world("10.7.0.1").world);
+    let found = Change::Machinery { api_servers: ["10.7.0.1".parse().unwrap()].into(), nodes: [].into() };
+    assert_eq!(resolver.change(found).pods.len(), 1, "it is the API server's from here on");
+    assert!(resolver.desired(&name("p")).is_empty());
     assert_eq!(world("127.0.0.1").plan().on("p").clusters.len(), 1, "its own pod is fine for a sidecar");
     for local in ["127.0.0.1", "::1", "localhost"] {
         let plan = world(local).with_pod("p", |pod| pod.host_network = true).plan();

@@ -1,5 +1,7 @@
 //! Random small worlds and changes, from a tape of bytes: few names, so that things meet.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use portolan_core::mesh::control::types::{Kind, ObjectName};
@@ -65,7 +67,7 @@ pub(super) fn world(tape: &mut Tape<'_>) -> World {
 
 /// Anything that may happen.
 pub(super) fn change(tape: &mut Tape<'_>, world: &World) -> Change {
-    match tape.below(12) {
+    match tape.below(13) {
         0..5 => object(tape),
         5 => removal(tape, world),
         6 | 7 => pod(tape),
@@ -80,6 +82,7 @@ pub(super) fn change(tape: &mut Tape<'_>, world: &World) -> Change {
             Change::Slice(name.clone(), all.get(&name).cloned())
         }
         10 => namespace(tape),
+        11 => Change::Machinery { api_servers: machinery(tape), nodes: machinery(tape) },
         _ => {
             let flavour = tape.one(&[Flavour::L7mp, Flavour::Portolan]);
             let taken = if tape.seldom() { vec![(Transport::Udp, None, 1)] } else { Vec::new() };
@@ -87,6 +90,11 @@ pub(super) fn change(tape: &mut Tape<'_>, world: &World) -> Change {
             Change::Proxy(pod_name(tape), facts)
         }
     }
+}
+
+fn machinery(tape: &mut Tape<'_>) -> BTreeSet<IpAddr> {
+    let some = (0..3).filter(|_| tape.seldom());
+    some.map(|number| IpAddr::from([10, 0, 0, b'0' + number])).collect()
 }
 
 fn removal(tape: &mut Tape<'_>, world: &World) -> Change {

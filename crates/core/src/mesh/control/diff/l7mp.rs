@@ -139,7 +139,7 @@ fn remark_cut(listener: &Listener, steps: &mut Steps) {
     let opened = listener.spec.get("transport").unwrap_or(&listener.spec);
     if opened.get("protocol").and_then(Value::as_str) == Some(Protocol::WebSocket.as_str()) {
         let message = format!("l7mp ends the sessions of WebSocket listener `{}` when it is edited", listener.name);
-        steps.notes.push(Note::new(Reason::SessionsCut, message));
+        steps.notes.push((Arc::clone(&listener.name), Note::new(Reason::SessionsCut, message)));
     }
 }
 

@@ -30,8 +30,8 @@ pub use self::observed::Observed;
 pub struct Steps {
     /// Calls, in order.
     pub calls: Vec<Call>,
-    /// What cannot be done, or is done at a price.
-    pub notes: Vec<Note>,
+    /// What cannot be done, or is done at a price, with the name of what it is about.
+    pub notes: Vec<(Arc<str>, Note)>,
 }
 
 /// A call of a proxy's REST API.
@@ -109,7 +109,12 @@ struct Delta {
 }
 
 impl Delta {
-    fn new(desired: &ProxyConfig, observed: &Observed, ownership: &Ownership, notes: &mut Vec<Note>) -> Self {
+    fn new(
+        desired: &ProxyConfig,
+        observed: &Observed,
+        ownership: &Ownership,
+        notes: &mut Vec<(Arc<str>, Note)>,
+    ) -> Self {
         let mut delta = Self {
             clusters: compare(&observed.clusters, &desired.clusters, ownership, |one| {
                 observed::cluster(&one.to_value())
@@ -149,7 +154,7 @@ impl Delta {
         desired: &ProxyConfig,
         observed: &Observed,
         ownership: &Ownership,
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<(Arc<str>, Note)>,
     ) {
         let mut inserted: BTreeMap<&Arc<str>, Vec<&Insertion>> = BTreeMap::new();
         for insertion in desired.insertions.values() {
@@ -168,8 +173,7 @@ impl Delta {
             let foreign = there.into_iter().flatten().filter(|rule| !ownership.is_ours(rule));
             let standing: Vec<Arc<str>> = match (there, wanted) {
                 (None, None) => {
-                    let message = format!("rulelist `{name}` is not on the proxy: add it to the proxy's own file");
-                    notes.push(Note::new(Reason::RuleListMissing, message));
+                    notes.extend(own.iter().map(|insertion| (Arc::clone(&insertion.rule), missing(name))));
                     continue;
                 }
                 // somebody else's rule in a list of ours stays where it is
@@ -184,12 +188,15 @@ impl Delta {
         }
         for listener in desired.listeners.values().filter(|listener| !ownership.is_ours(&listener.rules)) {
             if !observed.rulelists.contains_key(&listener.rules) {
-                let message =
-                    format!("rulelist `{}` is not on the proxy: add it to the proxy's own file", listener.rules);
-                notes.push(Note::new(Reason::RuleListMissing, message));
+                notes.push((Arc::clone(&listener.name), missing(&listener.rules)));
             }
         }
     }
+}
+
+fn missing(rulelist: &str) -> Note {
+    let message = format!("rulelist `{rulelist}` is not on the proxy: add it to the proxy's own file");
+    Note::new(Reason::RuleListMissing, message)
 }
 
 fn keep_foreign(there: &[Arc<str>], wanted: &[Arc<str>], ownership: &Ownership) -> Vec<Arc<str>> {

@@ -205,9 +205,24 @@ impl Resolver {
                     self.touch_all(&name);
                 }
             }
+            Change::Machinery { .. } => {
+                if self.world.apply(change) {
+                    self.look_again();
+                }
+            }
         }
         self.settle();
         std::mem::take(&mut self.touched)
+    }
+
+    /// Everything is computed again: what may be an endpoint is asked everywhere.
+    fn look_again(&mut self) {
+        let Self { normals, generated, dirty, .. } = self;
+        dirty.extend(normals.targets.keys().cloned().map(Node::Target));
+        dirty.extend(generated.keys().cloned().map(Node::Generated));
+        dirty.extend(normals.routes.keys().cloned().map(Node::Route));
+        dirty.extend(normals.virtual_services.keys().cloned().map(Node::VirtualService));
+        dirty.extend(normals.rules.keys().cloned().map(Node::Rule));
     }
 
     /// The world as it stands.

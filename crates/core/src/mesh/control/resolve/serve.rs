@@ -11,7 +11,7 @@ use super::{Resolver, Served};
 use crate::mesh::control::names::Inline;
 use crate::mesh::control::types::{Kind, ObjectName, RouteRef, Rule, Rules, VirtualService};
 use crate::mesh::control::world::{Flavour, Transport};
-use crate::mesh::control::{Note, Reason, shim, wire};
+use crate::mesh::control::{Class, Note, Reason, shim, wire};
 
 /// A rule with what it needs.
 struct Compiling {
@@ -218,7 +218,9 @@ impl Resolver {
                             compiled.meets_websocket = way.legs.meets_websocket;
                             let within = way.legs.unmet.iter();
                             unmet.extend(within.map(|note| {
-                                Note::new(note.reason, format!("Route `{}`: {}", name.name, note.message))
+                                let is_its_own = note.reason.class() == Class::Invalid;
+                                let reason = if is_its_own { Reason::RefInvalid } else { note.reason };
+                                Note::new(reason, format!("Route `{}`: {}", name.name, note.message))
                             }));
                         }
                         None => unmet.push(Note::new(

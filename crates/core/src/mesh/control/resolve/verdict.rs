@@ -33,6 +33,18 @@ pub struct Verdict {
     pub users: usize,
 }
 
+impl Verdict {
+    /// What its user must edit: the object is refused, or a part of it is and the rest is in force.
+    pub fn to_edit(&self) -> Option<&Note> {
+        self.refused.as_ref().or_else(|| self.unmet.iter().find(|note| note.reason.class() == Class::Invalid))
+    }
+
+    /// What it lacks, and others may bring.
+    pub fn lacks(&self) -> impl Iterator<Item = &Note> {
+        self.unmet.iter().filter(|note| note.reason.class() != Class::Invalid)
+    }
+}
+
 impl Resolver {
     /// What is to be said of a user's object; nothing of others.
     pub fn verdict(&self, kind: Kind, name: &ObjectName) -> Option<Verdict> {

@@ -1,0 +1,87 @@
+//! `portolan operator` with some of its capabilities, and questions about the mesh on the command line.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use portolan_testkit::Program;
+
+use crate::portolan;
+use crate::up::Up;
+
+#[test]
+fn only_the_capabilities_that_are_asked_for_run() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &["--empty"])?;
+    let file = up.folder().join("namespace.yaml");
+    std::fs::write(&file, "{apiVersion: v1, kind: Namespace, metadata: {name: portolan}}")?;
+    let webhooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/manifests/webhooks.yaml");
+    up.kubectl(&format!("apply -f {} -f {}", file.display(), webhooks.display()))?;
+    let bundle = |name: &str| {
+        up.kubectl(&format!(
+            "get validatingwebhookconfiguration portolan-{name} -o jsonpath={{.webhooks[0].clientConfig.caBundle}}"
+        ))
+    };
+    for (asked, runs, rests) in
+        [("mesh", "portolan_mesh_", "portolan_egress_"), ("egress", "portolan_egress_", "portolan_mesh_")]
+    {
+        assert_eq!(bundle(asked)?, "", "nobody serves it yet");
+        let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let flags = format!(
+            "operator --capabilities {asked} --kubeconfig kubeconfig --admin-listen {admin} --identity {asked} --webhook-listen 127.0.0.1:0"
+        );
+        let arguments: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
+        let portolan = Path::new(env!("CARGO_BIN_EXE_portolan"));
+        let mut operator = Program::start(asked, portolan, &arguments, up.folder())?;
+        let began = Instant::now();
+        while get(admin, "/readyz").is_none_or(|answer| !answer.starts_with("HTTP/1.1 200")) {
+            anyhow::ensure!(operator.ended()?.is_none(), "it ended: {}", operator.log_tail());
+            anyhow::ensure!(began.elapsed() < Duration::from_mins(1), "it is not ready: {}", operator.log_tail());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let metrics = get(admin, "/metrics").unwrap_or_default();
+        assert!(metrics.contains(runs) && !metrics.contains(rests), "--capabilities {asked}: {metrics}");
+        assert_ne!(bundle(asked)?, "", "its webhook is served");
+    }
+    up.stop()?;
+    Ok(())
+}
+
+#[test]
+fn questions_about_the_mesh_exit_as_others_do_and_the_old_spelling_is_named() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &["--empty"])?;
+    let ask = |line: &str| portolan(&format!("{line} --kubeconfig {}", up.folder().join("kubeconfig").display()));
+    let file = up.folder().join("route.yaml");
+    std::fs::write(&file, "{apiVersion: l7mp.io/v1, kind: Route, metadata: {name: r}, spec: {destination: nobody}}")?;
+    up.kubectl(&format!("apply -f {}", file.display()))?;
+    let why = ask("why route r");
+    assert_eq!(why.exit, Some(1), "{why:?}");
+    let words: Vec<&str> = why.stdout.split_whitespace().collect();
+    assert!(words.windows(3).any(|words| words == ["destination", "nobody", "4"]), "{why:?}");
+    assert!(why.stderr.contains("Route default/r is not in force: RefNotFound"), "{why:?}");
+    let yaml = ask("why rte default/r -o yaml");
+    assert!(yaml.stdout.contains("destination: nobody"), "the normal form: {yaml:?}");
+    let absent = ask("why vsvc v");
+    assert_eq!((absent.exit, absent.stdout.as_str()), (Some(1), ""));
+    assert!(absent.stderr.starts_with("error: there is no VirtualService default/v\n"), "{absent:?}");
+    std::fs::write(
+        &file,
+        "{apiVersion: l7mp.io/MSM/v1, kind: Route, metadata: {name: r}, spec: {destination: nobody}}",
+    )?;
+    let plan = ask(&format!("plan -f {}", file.display()));
+    assert_eq!(plan.exit, Some(0), "{plan:?}");
+    assert_eq!(
+        plan.stderr,
+        "warning: Route `r`: apiVersion `l7mp.io/MSM/v1` cannot be stored: write `l7mp.io/v1`\nnothing would change\n"
+    );
+    up.stop()?;
+    Ok(())
+}
+
+fn get(address: std::net::SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}

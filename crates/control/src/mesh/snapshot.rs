@@ -1,0 +1,120 @@
+//! A cluster as it stands, read once: for questions, and with objects laid over it for plans of what would change.
+
+use std::net::Ipv4Addr;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Client, ResourceExt};
+use portolan_api::mesh::{Route, Rule, Target, VirtualService};
+use portolan_core::mesh::control::Settings;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::observe::{API_NAMESPACE, Cache};
+use super::pod::Pod;
+use super::validate::Written;
+use crate::answers::Unanswered;
+use crate::overlay::{all, lay};
+use crate::runtime::store::Store;
+
+/// Every object that a decision may look at.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Objects {
+    virtual_services: Vec<VirtualService>,
+    routes: Vec<Route>,
+    targets: Vec<Target>,
+    rules: Vec<Rule>,
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+    pods: Vec<Pod>,
+    namespaces: Vec<Namespace>,
+}
+
+impl Objects {
+    /// Reads the cluster. Kinds that are not installed have no objects.
+    pub(super) async fn read(client: &Client) -> Result<Self, Unanswered> {
+        Ok(Self {
+            virtual_services: all(client, "virtualservices").await?,
+            routes: all(client, "routes").await?,
+            targets: all(client, "targets").await?,
+            rules: all(client, "rules").await?,
+            services: all(client, "services").await?,
+            slices: all(client, "endpointslices").await?,
+            pods: all(client, "pods").await?,
+            namespaces: all(client, "namespaces").await?,
+        })
+    }
+
+    /// Lays objects over what is there. A spec of the mesh is replaced whole: what it leaves out would mean another
+    /// dialect.
+    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), Unanswered> {
+        for change in changes {
+            match change["kind"].as_str().unwrap_or_default() {
+                "VirtualService" => replace(&mut self.virtual_services, change)?,
+                "Route" => replace(&mut self.routes, change)?,
+                "Target" => replace(&mut self.targets, change)?,
+                "Rule" => replace(&mut self.rules, change)?,
+                "Service" => lay(&mut self.services, change)?,
+                "EndpointSlice" => lay(&mut self.slices, change)?,
+                "Pod" => lay(&mut self.pods, change)?,
+                "Namespace" => lay(&mut self.namespaces, change)?,
+                other => {
+                    return Err(Unanswered::Unclear {
+                        what: format!("objects of kind `{other}` change nothing that is planned here"),
+                        hint: "give VirtualServices, Routes, Targets, Rules, Services, Pods or Namespaces".to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As the operator has them without flags. Where pods live on loopback, all runs on one machine.
+    pub(super) fn settings(&self) -> Settings {
+        let addresses = self.pods.iter().flat_map(|pod| &pod.status.pod_ips);
+        let mut addresses = addresses.filter_map(|address| address.ip.parse::<Ipv4Addr>().ok());
+        let local = addresses.find(Ipv4Addr::is_loopback);
+        let range = local.and_then(|address| IpNet::new(address.into(), 16).ok());
+        Settings { loopback_pods: range.map(|range| range.trunc()), ..Settings::default() }
+    }
+
+    /// As the controller sees it.
+    pub(super) fn cache(self) -> Cache {
+        let is_api = |service: &&Service| {
+            service.namespace().as_deref() == Some(API_NAMESPACE) && service.name_any() == "kubernetes"
+        };
+        let of_api = |slice: &&EndpointSlice| {
+            slice.namespace().as_deref() == Some(API_NAMESPACE)
+                && slice.labels().get("kubernetes.io/service-name").is_some_and(|service| service == "kubernetes")
+        };
+        Cache {
+            api_services: Store::of(self.services.iter().filter(is_api).cloned().collect::<Vec<_>>()),
+            api_slices: Store::of(self.slices.iter().filter(of_api).cloned().collect::<Vec<_>>()),
+            virtual_services: Store::of(self.virtual_services),
+            routes: Store::of(self.routes),
+            targets: Store::of(self.targets),
+            rules: Store::of(self.rules),
+            services: Store::of(self.services),
+            slices: Store::of(self.slices),
+            pods: Store::of(self.pods),
+            namespaces: Store::of(self.namespaces),
+            secrets: Store::of(Vec::<Secret>::new()),
+        }
+    }
+}
+
+fn replace<K>(objects: &mut Vec<K>, change: Value) -> Result<(), Unanswered>
+where
+    K: Written + Clone + Serialize + DeserializeOwned,
+{
+    let (name, namespace) = (change["metadata"]["name"].as_str(), change["metadata"]["namespace"].as_str());
+    let same = |one: &&mut K| Some(one.name_any().as_str()) == name && one.namespace().as_deref() == namespace;
+    if change.get("spec").is_some()
+        && let Some(one) = objects.iter_mut().find(same)
+    {
+        one.clear();
+    }
+    lay(objects, change)
+}
