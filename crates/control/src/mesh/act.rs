@@ -46,6 +46,16 @@ impl Generated for Target {
     }
 }
 
+/// What became of them.
+#[derive(Default)]
+pub(super) struct Brought {
+    /// Something was written.
+    pub(super) wrote: bool,
+    /// The API server does not let us: they live in memory, and proxies get what they mean all the same.
+    pub(super) forbidden: bool,
+    pub(super) failure: Option<Error>,
+}
+
 /// What writes them, and what it looks at.
 pub(super) struct Generating<'a> {
     pub(super) writer: &'a Writer,
@@ -56,40 +66,47 @@ pub(super) struct Generating<'a> {
 
 impl Generating<'_> {
     /// Brings the objects named to what they should be; those that are left need another turn.
-    pub(super) async fn bring(&self, due: &mut BTreeSet<Owner>) -> Option<Error> {
-        let mut first = None;
+    pub(super) async fn bring(&self, due: &mut BTreeSet<Owner>) -> Brought {
+        let mut brought = Brought::default();
         for (kind, name) in std::mem::take(due) {
             let done = match kind {
                 Kind::VirtualService => self.one(&self.cache.virtual_services, kind, &name).await,
                 Kind::Target => self.one(&self.cache.targets, kind, &name).await,
-                Kind::Route | Kind::Rule | Kind::Service => Ok(()),
+                Kind::Route | Kind::Rule | Kind::Service => Ok(false),
             };
-            if let Err(problem) = done {
-                due.insert((kind, name));
-                first.get_or_insert(problem);
+            match done {
+                Ok(wrote) => brought.wrote |= wrote,
+                Err(problem) => {
+                    due.insert((kind, name));
+                    if problem.is_forbidden() {
+                        brought.forbidden = true;
+                    } else {
+                        brought.failure.get_or_insert(problem);
+                    }
+                }
             }
         }
-        first
+        brought
     }
 
-    async fn one<K: Generated>(&self, store: &Store<K>, kind: Kind, name: &ObjectName) -> Result<(), Error> {
+    async fn one<K: Generated>(&self, store: &Store<K>, kind: Kind, name: &ObjectName) -> Result<bool, Error> {
         let wanted = self.resolver.generated(kind, name);
         let Some(seen) = store.get(&key(name)) else {
-            let Some(wanted) = wanted else { return Ok(()) };
+            let Some(wanted) = wanted else { return Ok(false) };
             let object = K::made(metadata(name, &wanted), map(&wanted.spec));
             self.writer.create(store, &object).await?;
             self.created(&(kind, name.clone()), &wanted);
-            return Ok(());
+            return Ok(true);
         };
         match (self.resolver.standing(kind, name), wanted) {
             // its owner is at it
-            (None | Some(Standing::User), _) => Ok(()),
-            (Some(Standing::Taken), _) => self.hand_over(store, &seen).await,
+            (None | Some(Standing::User), _) => Ok(false),
+            (Some(Standing::Taken), _) => self.hand_over(store, &seen).await.map(|()| true),
             (Some(Standing::Generated), None) => {
                 self.writer.delete(store, &*seen).await?;
                 let note = "nobody names it any more".to_owned();
                 self.teller.tell(seen.object_ref(&()), Tone::Normal, ("GeneratedObjectRemoved", "Remove"), note);
-                Ok(())
+                Ok(true)
             }
             (Some(Standing::Generated), Some(wanted)) => {
                 let mut object = K::clone(&seen);
@@ -103,7 +120,7 @@ impl Generating<'_> {
                 if differs {
                     self.writer.replace(store, Part::Object, &object).await?;
                 }
-                Ok(())
+                Ok(differs)
             }
         }
     }

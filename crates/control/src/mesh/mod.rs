@@ -113,6 +113,8 @@ struct Term {
     due: BTreeMap<Owner, Instant>,
     /// Generated objects that may differ.
     generated: BTreeSet<Owner>,
+    /// When the API server last did not let us write them.
+    forbidden: Option<Instant>,
     /// When the status of each was written last, within the last second.
     shown: BTreeMap<Owner, Instant>,
     /// What owners are to say of those they own, by the name that the shipped operator has for these.
@@ -120,6 +122,8 @@ struct Term {
     absences: Absences,
 }
 
+/// How often it is tried whether generated objects may be written by now.
+const ASK_AGAIN: Duration = Duration::from_mins(1);
 /// A status is written at most this often.
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
@@ -140,7 +144,7 @@ impl Turn for Mesh {
     async fn turn(&mut self) -> Result<Next, Error> {
         let now = Instant::now();
         let Self { cache, writer, teller, fleet, metrics, options, term } = self;
-        let Term { resolver, due, generated, shown, children, absences } = term;
+        let Term { resolver, due, generated, forbidden, shown, children, absences } = term;
         // observe, validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in its verdict
         let (resolver, mut touched, pods) = followed(resolver, cache, &options.settings, teller);
         for news in fleet.news() {
@@ -154,7 +158,7 @@ impl Turn for Mesh {
         metrics.thought(now.elapsed());
         // act: what proxies should hold is told to their tasks, which nobody waits for
         let met: BTreeSet<ObjectName> = pods.into_iter().filter(|pod| fleet.meet(pod, cache, resolver)).collect();
-        for (pod, names) in touched.pods.into_iter().filter(|(pod, _)| !met.contains(pod)) {
+        for (pod, names) in std::mem::take(&mut touched.pods).into_iter().filter(|(pod, _)| !met.contains(pod)) {
             let config = resolver.desired_of(&pod, &names);
             fleet.order(&pod, names, &config);
         }
@@ -162,8 +166,17 @@ impl Turn for Mesh {
             let config = resolver.desired(&pod);
             fleet.order(&pod, config.names().collect(), &config);
         }
-        generated.extend(touched.generated);
-        let mut failure = Generating { writer, teller, cache, resolver }.bring(generated).await;
+        generated.extend(std::mem::take(&mut touched.generated));
+        let due_later = forbidden.is_some_and(|since: Instant| since + ASK_AGAIN > now);
+        let mut failure = None;
+        if !due_later {
+            let brought = Generating { writer, teller, cache, resolver }.bring(generated).await;
+            *forbidden = brought.forbidden.then_some(now);
+            failure = brought.failure;
+            if brought.forbidden || brought.wrote {
+                join(&mut touched, resolver.change(Change::WritesGenerated(!brought.forbidden)));
+            }
+        }
         metrics.count(&fleet.count(), resolver.generated_count());
         // status: what the proxies answered, as far as they have
         for object in touched.objects {
@@ -171,7 +184,8 @@ impl Turn for Mesh {
         }
         let reporting = Reporting { writer, teller, metrics, cache, resolver, fleet, children };
         let (unshown, again, owned) = show(&reporting, due, shown, now).await;
-        let mut again = again.into_iter().chain(later).min();
+        let asked = forbidden.map(|since| since + ASK_AGAIN);
+        let mut again = again.into_iter().chain(later).chain(asked).min();
         for Owned { owner, child, generation } in owned {
             if children.entry(owner.clone()).or_default().insert(child, generation) != Some(generation) {
                 due.entry(owner).or_insert(now);

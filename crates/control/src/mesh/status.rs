@@ -237,7 +237,10 @@ impl Counted {
             Some(note) => say(conditions::ACCEPTED, false, note.reason.as_str(), note.message.clone()),
         };
         let resolved = match verdict.lacks().next() {
-            None => say(conditions::RESOLVED_REFS, true, conditions::RESOLVED_REFS, String::new()),
+            None => {
+                let message = "every name in it stands for something".to_owned();
+                say(conditions::RESOLVED_REFS, true, conditions::RESOLVED_REFS, message)
+            }
             Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(verdict.lacks())),
         };
         let (state, reason, message) = self.programmed(verdict);

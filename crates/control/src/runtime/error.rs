@@ -67,6 +67,12 @@ impl Error {
         }
     }
 
+    /// Whether the API server does not let us.
+    pub fn is_forbidden(&self) -> bool {
+        let Self::Request { cause, .. } = self else { return false };
+        matches!(cause.as_ref(), kube::Error::Api(status) if status.code == 403)
+    }
+
     /// Whether the object of a request is gone.
     pub fn is_gone(&self) -> bool {
         let Self::Request { cause, .. } = self else { return false };

@@ -58,6 +58,8 @@ async fn what_happens_to_objects_is_told_once_and_a_restart_repeats_nothing(back
     world.apply(GATEWAY).await?;
     world.told("VirtualService", "gateway", "Programmed").await?;
     world.told("Route", "way", "GeneratedObjectCreated").await?;
+    world.told("Route", "way", "Programmed").await?;
+    world.told("VirtualService", "workers", "Programmed").await?;
     world.apply(&listening("late", "gateway")).await?;
     world.told("VirtualService", "late", "PortConflict").await?;
     world.apply(&listening("naked", "worker")).await?;

@@ -7,5 +7,6 @@ mod examples;
 pub(crate) mod harness;
 mod kinds;
 mod lab;
+mod memory;
 mod refusals;
 mod traffic;

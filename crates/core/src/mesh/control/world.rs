@@ -235,6 +235,8 @@ pub enum Change {
         /// Addresses of nodes.
         nodes: BTreeSet<IpAddr>,
     },
+    /// Whether generated objects can be written.
+    WritesGenerated(bool),
 }
 
 impl World {
@@ -262,6 +264,7 @@ impl World {
                 (self.settings.api_servers, self.settings.nodes) = (api_servers, nodes);
                 differs
             }
+            Change::WritesGenerated(can) => std::mem::replace(&mut self.settings.writes_generated, can) != can,
         }
     }
 }

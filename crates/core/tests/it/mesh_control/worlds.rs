@@ -67,7 +67,7 @@ pub(super) fn world(tape: &mut Tape<'_>) -> World {
 
 /// Anything that may happen.
 pub(super) fn change(tape: &mut Tape<'_>, world: &World) -> Change {
-    match tape.below(13) {
+    match tape.below(14) {
         0..5 => object(tape),
         5 => removal(tape, world),
         6 | 7 => pod(tape),
@@ -82,6 +82,7 @@ pub(super) fn change(tape: &mut Tape<'_>, world: &World) -> Change {
             Change::Slice(name.clone(), all.get(&name).cloned())
         }
         10 => namespace(tape),
+        12 => Change::WritesGenerated(tape.often()),
         11 => Change::Machinery { api_servers: machinery(tape), nodes: machinery(tape) },
         _ => {
             let flavour = tape.one(&[Flavour::L7mp, Flavour::Portolan]);

@@ -210,6 +210,12 @@ impl Resolver {
                     self.look_again();
                 }
             }
+            Change::WritesGenerated(_) => {
+                if self.world.apply(change) {
+                    let users = self.users.values().flat_map(|users| users.namers.keys());
+                    self.touched.objects.extend(users.cloned());
+                }
+            }
         }
         self.settle();
         std::mem::take(&mut self.touched)
