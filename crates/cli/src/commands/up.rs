@@ -86,7 +86,7 @@ pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exi
             install::objects(&client, examples()).await.map_err(|error| failed(&error, program))?;
         }
         let folder = tempfile::Builder::new().prefix("portolan-").tempdir().map_err(|error| failed(&error, program))?;
-        let claim = pods::Claim::take().map_err(|error| failed(&error, program))?;
+        let claim = pods::Claim::take(&client, IMAGE).await.map_err(|error| failed(&error, program))?;
         let pods = pods::Options {
             image: IMAGE.to_owned(),
             program: std::env::current_exe().map_err(|error| failed(&error, program))?,

@@ -22,33 +22,43 @@ fn until(what: &str, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow:
 }
 
 /// The gateway's address, once everything is in force.
-fn programmed(up: &Up, example: &str, services: &str) -> anyhow::Result<String> {
-    up.kubectl(&format!("apply -f {example}"))?;
-    up.kubectl(&format!("wait --for=condition=Programmed --timeout=60s {services}"))?;
+fn programmed(up: &Up, services: &str) -> anyhow::Result<String> {
+    if let Err(error) = up.kubectl(&format!("wait --for=condition=Programmed --timeout=60s {services}")) {
+        anyhow::bail!("{error}\n{}", up.kubectl("get pods,vsvc,tr -o wide")?);
+    }
     up.kubectl("get pods -l app=gateway -o jsonpath={.items[0].status.podIP}")
 }
 
 #[test]
-fn the_first_example_carries_packets_and_its_end_leaves_no_process() -> anyhow::Result<()> {
-    let up = Up::start(tempfile::tempdir()?, &[])?;
+fn the_first_example_carries_packets_survives_a_restart_and_leaves_no_process() -> anyhow::Result<()> {
+    let kept = ["--data-dir", "data"];
+    let up = Up::start(tempfile::tempdir()?, &kept)?;
     let example = example("mesh-1");
-    let gateway = programmed(&up, &example, "vsvc/gateway-vsvc vsvc/transcoder-vsvc")?;
+    let services = "vsvc/gateway-vsvc vsvc/transcoder-vsvc";
+    up.kubectl(&format!("apply -f {example}"))?;
+    let gateway = programmed(&up, services)?;
     // 3 gateways, the transcoder's two containers, one worker
     assert_eq!(up.children()?.len(), 6);
     // others may run this test at the same time
     let offset = std::process::id() % 100;
-    let send = |port: u32, seconds: u32| {
+    let send = |gateway: &str, port: u32, seconds: u32| {
         portolan(&format!("send udp://{gateway}:9001 hello --from 127.0.0.1:{port} --timeout {seconds}"))
     };
-    let Ran { exit, stdout, stderr } = send(9000 + offset, 20);
+    let Ran { exit, stdout, stderr } = send(&gateway, 9000 + offset, 20);
     assert_eq!((exit, stdout.as_str()), (Some(0), "hello\n"), "{stderr}");
     for port in [8900 + offset, 9100 + offset] {
-        let Ran { exit, stdout, stderr } = send(port, 1);
+        let Ran { exit, stdout, stderr } = send(&gateway, port, 1);
         assert_eq!((exit, stdout.as_str()), (Some(1), ""), "{stderr}");
         assert!(stderr.contains("0 of 1 answers within 1 s"), "{stderr}");
     }
     let shown = up.kubectl("get pods -o wide")?;
     assert!(shown.contains("Running") && shown.contains("127.77."), "{shown}");
+
+    // a restart brings everything back, though to other addresses if somebody took these meanwhile
+    let up = Up::start(up.stop()?, &kept)?;
+    until("packets pass again", || Ok(send(&programmed(&up, services)?, 9000 + offset, 1).exit == Some(0)))?;
+    let restarts = "get pods -l app=worker -o jsonpath={.items[0].status.containerStatuses[0].restartCount}";
+    until("the restart is counted", || Ok(up.kubectl(restarts)? == "1"))?;
 
     up.kubectl(&format!("delete -f {example} --timeout=60s"))?;
     until("the pods are gone", || Ok(up.kubectl("get pods -o name")?.is_empty()))?;
@@ -61,7 +71,8 @@ fn the_first_example_carries_packets_and_its_end_leaves_no_process() -> anyhow::
 fn users_of_the_second_example_meet_and_no_process_outlives_a_kill() -> anyhow::Result<()> {
     let up = Up::start(tempfile::tempdir()?, &[])?;
     let services = "vsvc/gateway-user-a-vsvc vsvc/gateway-user-b-vsvc vsvc/worker-vsvc";
-    let gateway = programmed(&up, &example("mesh-2"), services)?;
+    up.kubectl(&format!("apply -f {}", example("mesh-2")))?;
+    let gateway = programmed(&up, services)?;
     let (a, b) = ("127.0.0.1:8001", "127.0.0.1:8002");
     let heard = std::thread::scope(|scope| {
         let listening = scope.spawn(|| portolan(&format!("send udp://{gateway}:8002 --from {b} --timeout 30")));

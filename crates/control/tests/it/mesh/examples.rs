@@ -1,17 +1,18 @@
 //! The two examples of the mesh document, as `examples/` has them, with the document's own addresses: every container is
 //! a process, packets are real.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use portolan_api::mesh::{Target, VirtualService};
 use portolan_control::agent::pods;
 use portolan_control::mesh;
 use portolan_control::runtime::app::Process;
+use portolan_core::mesh::{Ask, Balancer, Member, Path, Policy};
 use portolan_drivers::l7mp::{Credentials, Proxy};
 use serde_json::{Value, json};
 
@@ -89,6 +90,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// Waits until every container of every pod serves.
+    async fn ready(&self) -> anyhow::Result<()> {
+        eventually("every pod is ready", async || {
+            let pods = self.world.api::<Pod>().list(&ListParams::default()).await?.items;
+            let is_ready = |pod: &Pod| {
+                let conditions =
+                    pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+                conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True")
+            };
+            Ok(pods.iter().all(is_ready))
+        })
+        .await
+    }
+
     async fn address(&self, pod: &str) -> anyhow::Result<Ipv4Addr> {
         let status = self.world.api::<Pod>().get(pod).await?.status.unwrap_or_default();
         status.pod_ip.as_deref().unwrap_or_default().parse().map_err(|_| anyhow::anyhow!("{pod} has no address"))
@@ -150,9 +165,10 @@ async fn a_gateway_a_transcoder_and_a_naked_worker(backend: Backend) -> anyhow::
         return Ok(());
     }
     let cluster = Cluster::start(backend).await?;
-    for text in ONE {
-        cluster.apply(&text.replace("value: 127.0.0.1", "value: 10.0.0.1")).await?;
-    }
+    let [pods, mesh] = ONE;
+    // the transcoder also listens where pieces stay apart
+    cluster.apply(&pods.replacen("listeners: [", &format!("listeners: [{APART}, "), 1)).await?;
+    cluster.apply(&mesh.replace("value: 127.0.0.1", "value: 10.0.0.1")).await?;
     cluster.programmed(&["gateway-vsvc", "transcoder-vsvc"]).await?;
     let gateway = cluster.address("gateway-0").await?;
     generated(&cluster).await?;
@@ -166,6 +182,20 @@ async fn a_gateway_a_transcoder_and_a_naked_worker(backend: Backend) -> anyhow::
     }
     assert_eq!(cluster.sessions("gateway-0", "gateway-vsvc").await?, 1, "silence leaves no session");
 
+    let pieces = client([10, 0, 0, 1], 9010, gateway, 9001)?;
+    assert_eq!(three(&pieces)?.concat(), "123", "a stream keeps their order, and joins them as it likes");
+    let apart = json!({ "unixdomainsocket": { "filename": "/var/run/sock/apart.sock", "type": "seqpacket" } });
+    let patch = json!({ "spec": { "rules": [{ "action": { "route": { "destination": apart } } }] } });
+    let services = cluster.world.api::<VirtualService>();
+    services.patch("transcoder-vsvc", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    eventually("the transcoder leads there", async || {
+        let clusters = cluster.held("transcoder-0", "clusters").await?;
+        Ok(clusters.iter().any(|one| one["endpoints"][0]["spec"]["address"] == "/var/run/sock/apart.sock"))
+    })
+    .await?;
+    let pieces = client([10, 0, 0, 1], 9011, gateway, 9001)?;
+    assert_eq!(three(&pieces)?, ["1", "2", "3"]);
+
     // another worker comes, and the session on the first goes on
     let template = cluster.world.api::<Pod>().get("worker-0").await?;
     let template = json!({ "metadata": { "labels": template.metadata.labels }, "spec": template.spec });
@@ -178,7 +208,7 @@ async fn a_gateway_a_transcoder_and_a_naked_worker(backend: Backend) -> anyhow::
     })
     .await?;
     assert_eq!(ask(&allowed, "still", LONG)?.as_deref(), Some("still"));
-    assert_eq!(cluster.sessions("gateway-0", "gateway-vsvc").await?, 1, "and it is the same");
+    assert_eq!(cluster.sessions("gateway-0", "gateway-vsvc").await?, 3, "and so do the others");
 
     // the transcoder's sidecar dies, is started again, and is told everything again
     let kill = cluster.world.api::<Pod>().get("transcoder-0").await?;
@@ -193,6 +223,22 @@ async fn a_gateway_a_transcoder_and_a_naked_worker(backend: Backend) -> anyhow::
     .await?;
     cluster.process.stop().await?;
     Ok(())
+}
+
+/// An app of the transcoder.
+const APART: &str = "{name: apart, spec: {protocol: UnixDomainSocket, filename: /var/run/sock/apart.sock, type: seqpacket}, \
+                     rules: [{action: {route: {destination: {spec: {protocol: Echo}}}}}]}";
+
+/// Sends three datagrams, and gives what comes back of them.
+fn three(client: &UdpSocket) -> anyhow::Result<Vec<String>> {
+    for piece in ["1", "2", "3"] {
+        client.send(piece.as_bytes())?;
+    }
+    let mut heard: Vec<String> = Vec::new();
+    while heard.iter().map(String::len).sum::<usize>() < 3 {
+        heard.push(hear(client, LONG)?.ok_or_else(|| anyhow::anyhow!("only {heard:?} came back"))?);
+    }
+    Ok(heard)
 }
 
 /// What names made necessary, exactly.
@@ -253,18 +299,19 @@ async fn users_meet_at_a_worker(backend: Backend) -> anyhow::Result<()> {
         return Ok(());
     }
     let cluster = Cluster::start(backend).await?;
-    for text in TWO {
-        let text = text.replace("{address: 127.0.0.1, port: 8001}", "{address: 192.168.0.1, port: 8001}");
-        cluster.apply(&text.replace("{address: 127.0.0.1, port: 8002}", "{address: 192.168.0.2, port: 8002}")).await?;
-    }
+    let [pods, mesh] = TWO;
+    cluster.apply(pods).await?;
+    cluster.ready().await?;
+    let mesh = mesh.replace("{address: 127.0.0.1, port: 8001}", "{address: 192.168.0.1, port: 8001}");
+    cluster.apply(&mesh.replace("{address: 127.0.0.1, port: 8002}", "{address: 192.168.0.2, port: 8002}")).await?;
     cluster.programmed(&["gateway-user-a-vsvc", "gateway-user-b-vsvc", "worker-vsvc"]).await?;
     let gateway = cluster.address("gateway-0").await?;
     let a = client([192, 168, 0, 1], 8001, gateway, 8001)?;
     let b = client([192, 168, 0, 2], 8002, gateway, 8002)?;
     meet(&a, &b).await?;
 
-    // more calls go to several workers, and both ends of each meet
-    for call in 2..=12_u16 {
+    // more calls go to the workers that the ring has for them, and both ends of each meet
+    for call in 2..=CALLS {
         for (user, base) in [("a", 9000), ("b", 9500)] {
             let port = base + call;
             let address = if user == "a" { "192.168.0.1" } else { "192.168.0.2" };
@@ -279,23 +326,25 @@ async fn users_meet_at_a_worker(backend: Backend) -> anyhow::Result<()> {
                 .await?;
         }
     }
-    for call in 2..=12_u16 {
+    for call in 2..=CALLS {
         let a = client([192, 168, 0, 1], 9000 + call, gateway, 9000 + call)?;
         let b = client([192, 168, 0, 2], 9500 + call, gateway, 9500 + call)?;
         meet(&a, &b).await?;
     }
-    let mut busy = BTreeSet::new();
-    for worker in ["worker-0", "worker-1", "worker-2"] {
-        let sessions = cluster.sessions(worker, "worker-vsvc").await?;
-        assert_eq!(sessions % 2, 0, "{worker} has both ends of every call");
-        busy.extend((sessions > 0).then_some(worker));
+    let mut wanted: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
+    let ring = ring(&cluster).await?;
+    for call in 1..=CALLS {
+        wanted.entry(picked(&ring, call)).or_default().insert(call.to_string(), 2);
     }
-    assert!(busy.len() > 1, "calls go to several workers: {busy:?}");
+    assert_eq!(wanted.len(), 3, "every worker has some");
+    for worker in WORKERS {
+        assert_eq!(Some(&calls(&cluster, worker).await?), wanted.get(worker), "{worker}");
+    }
 
     // the worker of the first call dies with its pod, and both ends meet again at another
-    let worker = worker_of(&cluster, "1").await?;
+    let worker = picked(&ring, 1);
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    cluster.world.api::<Pod>().delete(&worker, &now).await?;
+    cluster.world.api::<Pod>().delete(worker, &now).await?;
     let began = std::time::Instant::now();
     meet(&a, &b).await?;
     assert!(began.elapsed() < Duration::from_secs(8), "within 3 retries of 2 s: {:?}", began.elapsed());
@@ -333,18 +382,30 @@ async fn meet(a: &UdpSocket, b: &UdpSocket) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sessions of a call at a worker.
-async fn of_call(cluster: &Cluster, worker: &str, call: &str) -> anyhow::Result<usize> {
-    let sessions = cluster.held(worker, "sessions").await?;
-    Ok(sessions.iter().filter(|one| one["metadata"]["labels"]["session_id"] == call).count())
+const CALLS: u16 = 50;
+const WORKERS: [&str; 3] = ["worker-0", "worker-1", "worker-2"];
+
+/// Sessions at a worker, by call.
+async fn calls(cluster: &Cluster, worker: &str) -> anyhow::Result<BTreeMap<String, usize>> {
+    let mut calls = BTreeMap::new();
+    for session in cluster.held(worker, "sessions").await? {
+        let call = session["metadata"]["labels"]["session_id"].as_str().unwrap_or_default().to_owned();
+        *calls.entry(call).or_default() += 1;
+    }
+    Ok(calls)
 }
 
-/// The worker where the ends of a call have met.
-async fn worker_of(cluster: &Cluster, call: &str) -> anyhow::Result<String> {
-    for worker in ["worker-0", "worker-1", "worker-2"] {
-        if cluster.address(worker).await.is_ok() && of_call(cluster, worker, call).await? > 0 {
-            return Ok(worker.to_owned());
-        }
+/// The ring of the workers.
+async fn ring(cluster: &Cluster) -> anyhow::Result<Balancer> {
+    let mut members = Vec::new();
+    for worker in WORKERS {
+        members.push(Member { address: cluster.address(worker).await?.to_string(), weight: 1.0 });
     }
-    anyhow::bail!("call {call} is nowhere")
+    Ok(Balancer::new(Policy::HashRing(Some(Path::new("/labels/session_id"))), members))
+}
+
+fn picked(ring: &Balancer, call: u16) -> &'static str {
+    let metadata = json!({ "labels": { "session_id": call.to_string() } });
+    let ask = Ask { metadata: &metadata, client: None, random: 0, turn: 0, sessions: &|_| 0 };
+    ring.pick(&ask).map_or("nowhere", |at| WORKERS[at])
 }
