@@ -23,6 +23,9 @@ use tempfile::TempDir;
 use crate::egress::harness::options;
 use crate::harness::{Backend, Server, eventually};
 
+/// The address of the node of pods on its network.
+pub(crate) const NODE: &str = "10.9.0.7";
+
 /// Where the API of every proxy listens.
 pub(crate) const API: u16 = 1234;
 
@@ -115,7 +118,10 @@ impl World {
             "spec": { "hostNetwork": true, "containers": [container], "automountServiceAccountToken": false },
         });
         self.api::<Pod>().create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
-        self.shows(name, fresh_address(), 0).await
+        self.shows(name, fresh_address(), 0).await?;
+        let node = Patch::Merge(json!({ "status": { "hostIP": NODE, "hostIPs": [{ "ip": NODE }] } }));
+        self.api::<Pod>().patch_status(name, &PatchParams::default(), &node).await?;
+        Ok(())
     }
 
     /// Another namespace, beside the own one.

@@ -7,14 +7,14 @@ use portolan_api::mesh::{MeshStatus, Target, VirtualService};
 use portolan_control::{install, mesh};
 use serde_json::{Value, json};
 
-use super::harness::{SIDECAR, World, has};
+use super::harness::{NODE, SIDECAR, World, has};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers! {
     a_name_in_another_namespace_needs_its_consent_and_nobody_learns_what_is_there,
     placement_in_another_namespace_needs_its_consent,
     addresses_of_the_machinery_are_no_endpoints,
-    loopback_is_for_sidecars_and_not_for_pods_on_their_nodes_network,
+    loopback_is_for_sidecars_and_neither_it_nor_nodes_for_pods_on_their_nodes_network,
     a_spec_that_is_too_large_is_refused,
 }
 
@@ -152,7 +152,9 @@ async fn addresses_of_the_machinery_are_no_endpoints(backend: Backend) -> anyhow
     Ok(())
 }
 
-async fn loopback_is_for_sidecars_and_not_for_pods_on_their_nodes_network(backend: Backend) -> anyhow::Result<()> {
+async fn loopback_is_for_sidecars_and_neither_it_nor_nodes_for_pods_on_their_nodes_network(
+    backend: Backend,
+) -> anyhow::Result<()> {
     let mut world = World::new(backend).await?;
     world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
     let operator = world.operator().await?;
@@ -167,6 +169,14 @@ async fn loopback_is_for_sidecars_and_not_for_pods_on_their_nodes_network(backen
     let seen = world.api::<VirtualService>().get("v").await?;
     let text = message(seen.status.as_ref(), "Accepted");
     assert!(text.contains("127.0.0.1") && text.contains("loopback"), "{text}");
+    let node = json!({ "spec": { "protocol": "UDP", "port": 53 }, "endpoints": [{ "spec": { "address": NODE } }] });
+    vsvc(&world, "v", node).await?;
+    eventually("a node's address is refused", async || {
+        let seen = world.api::<VirtualService>().get("v").await?;
+        let text = message(seen.status.as_ref(), "Accepted");
+        Ok(has(seen.status.as_ref(), "Accepted", "False", "EndpointNotAllowed") && text.contains("it is a node's"))
+    })
+    .await?;
     operator.process.stop().await?;
     Ok(())
 }
