@@ -18,8 +18,15 @@ struct Tool {
 }
 
 /// What the tests start. A capability that needs another tool adds its row.
-const TOOLS: &[Tool] =
-    &[Tool { command: "setpriv", package: "util-linux", why: "servers that tests start end when the test does" }];
+const TOOLS: &[Tool] = &[
+    Tool { command: "setpriv", package: "util-linux", why: "servers that tests start end when the test does" },
+    Tool {
+        command: "unshare",
+        package: "util-linux",
+        why: "tests with addresses of their own have a network of their own",
+    },
+    Tool { command: "ip", package: "iproute2", why: "that network is given its addresses" },
+];
 
 /// The oldest Go that builds the Kubernetes binaries.
 const GO: (u32, u32) = (1, 26);
