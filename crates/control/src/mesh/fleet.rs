@@ -9,6 +9,8 @@ use portolan_core::mesh::control::types::{Kind, ObjectName};
 use portolan_core::mesh::control::wire::ProxyConfig;
 use portolan_core::mesh::control::{Domain, Mark, Names, Note, Ownership, ProxyFacts, Reason, Resolver};
 use portolan_drivers::l7mp::{Credentials, Proxy};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +18,6 @@ use super::metrics::{Census, Metrics};
 use super::observe::{Cache, key};
 use super::validate;
 use super::worker::Worker;
-use crate::runtime::store::Key;
 use crate::runtime::tasks::Tasks;
 
 /// Proxies that are worked on at once.
@@ -33,13 +34,15 @@ pub(super) struct Orders {
     /// What it should hold, of the things named.
     pub(super) config: ProxyConfig,
     pub(super) revision: u64,
+    /// What they take the proxy for.
+    pub(super) of: ProxyFacts,
 }
 
 impl Orders {
     /// What was not told yet; it is by whoever takes it.
     pub(super) fn take(&mut self) -> Self {
-        let revision = self.revision;
-        std::mem::replace(self, Self { revision, ..Self::default() })
+        let (revision, of) = (self.revision, self.of.clone());
+        std::mem::replace(self, Self { revision, of, ..Self::default() })
     }
 }
 
@@ -65,6 +68,21 @@ pub(super) struct Desk {
     pub(super) report: Mutex<Report>,
 }
 
+/// Who has something to report.
+pub(super) struct Bell {
+    waiting: Mutex<BTreeSet<ObjectName>>,
+    /// Wakes the loop.
+    wake: Arc<Notify>,
+}
+
+impl Bell {
+    /// A proxy has something to report.
+    pub(super) fn ring(&self, pod: &ObjectName) {
+        self.waiting.lock().insert(pod.clone());
+        self.wake.notify_one();
+    }
+}
+
 /// What makes a proxy another one: where it is, and which run of its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
@@ -87,17 +105,22 @@ struct Member {
 pub(super) struct Fleet {
     members: BTreeMap<ObjectName, Member>,
     tasks: Tasks,
-    /// Wakes the loop when a proxy has something to report.
-    wake: Arc<Notify>,
+    bell: Arc<Bell>,
     slots: Arc<Semaphore>,
     ownership: Ownership,
+    /// Proxies are spoken to with TLS.
+    tls: Option<Arc<ClientConfig>>,
     metrics: Metrics,
 }
 
 impl Fleet {
-    pub(super) fn new(tasks: Tasks, wake: Arc<Notify>, ownership: Ownership, metrics: Metrics) -> Self {
+    pub(super) fn new(tasks: Tasks, wake: Arc<Notify>, options: &super::Options, metrics: Metrics) -> Self {
+        let domain = options.settings.domain.clone();
+        let ownership = Ownership { domain, adopt_legacy: options.adopt_legacy };
+        let tls = options.proxy_tls.clone();
         let slots = Arc::new(Semaphore::new(AT_ONCE));
-        Self { members: BTreeMap::new(), tasks, wake, slots, ownership, metrics }
+        let bell = Arc::new(Bell { waiting: Mutex::default(), wake });
+        Self { members: BTreeMap::new(), tasks, bell, slots, ownership, tls, metrics }
     }
 
     /// Ends every task: what they were told is for another leader to decide.
@@ -107,23 +130,29 @@ impl Fleet {
         }
     }
 
-    /// Meets a pod that came, changed or went. True if its proxy is new, and needs to be told everything.
-    pub(super) fn meet(&mut self, name: &ObjectName, cache: &Cache, resolver: &Resolver) -> bool {
+    /// Meets a pod that came, changed or went.
+    pub(super) fn meet(&mut self, name: &ObjectName, cache: &Cache, resolver: &Resolver) -> Met {
         let identity = identity(name, cache, resolver);
         if self.members.get(name).map(|member| &member.identity) == identity.as_ref() {
-            return false;
+            return Met::Known;
         }
         if let Some(member) = self.members.remove(name) {
             member.stop.cancel();
         }
-        let Some(identity) = identity else { return false };
-        let credentials = Credentials { token: identity.token.clone(), tls: None };
+        let Some(identity) = identity else { return Met::Gone };
+        let tls = match (&self.tls, server_name(name)) {
+            (None, _) => None,
+            (Some(config), Some(name)) => Some((Arc::clone(config), name)),
+            // better not at all than in the clear
+            (Some(_), None) => return Met::Gone,
+        };
+        let credentials = Credentials { token: identity.token.clone(), tls };
         let desk = Arc::new(Desk::default());
         let stop = CancellationToken::new();
         let worker = Worker::new(
             Proxy::new(identity.address, credentials),
             Arc::clone(&desk),
-            Arc::clone(&self.wake),
+            (name.clone(), Arc::clone(&self.bell)),
             Arc::clone(&self.slots),
             self.ownership.clone(),
             self.metrics.clone(),
@@ -134,21 +163,22 @@ impl Fleet {
         });
         let member = Member { identity, desk, stop, revision: 0, moved: BTreeMap::new(), seen: Report::default() };
         self.members.insert(name.clone(), member);
-        true
+        Met::New
     }
 
     /// Tells a proxy what it should hold, of the things named.
-    pub(super) fn order(&mut self, name: &ObjectName, names: Names, config: &ProxyConfig) {
-        let domain = self.ownership.domain.clone();
+    pub(super) fn order(&mut self, name: &ObjectName, names: Names, config: &ProxyConfig, of: ProxyFacts) {
+        let domain = &self.ownership.domain;
         let Some(member) = self.members.get_mut(name) else { return };
         member.revision += 1;
-        for owner in names.iter().filter_map(|(_, name)| owner(&domain, name)) {
+        for owner in names.iter().filter_map(|(_, name)| owner(domain, name)) {
             member.moved.insert(owner, member.revision);
         }
         let mut orders = member.desk.orders.lock();
         orders.config.replace(&names, config);
         orders.names.extend(names);
         orders.revision = member.revision;
+        orders.of = of;
         drop(orders);
         member.desk.ordered.notify_one();
     }
@@ -156,14 +186,15 @@ impl Fleet {
     /// What proxies have reported since the last call.
     pub(super) fn news(&mut self) -> Vec<News> {
         let mut news = Vec::new();
-        for (pod, member) in &mut self.members {
+        for pod in std::mem::take(&mut *self.bell.waiting.lock()) {
+            let Some(member) = self.members.get_mut(&pod) else { continue };
             let report = member.desk.report.lock().clone();
-            if report == member.seen {
-                continue;
-            }
             let refused = report.refused.keys().chain(member.seen.refused.keys());
             let noted = report.notes.keys().chain(member.seen.notes.keys());
-            let about = refused.chain(noted).chain(member.moved.keys()).cloned().collect();
+            let mut about: BTreeSet<Owner> = refused.chain(noted).cloned().collect();
+            if report.away != member.seen.away {
+                about.extend(member.moved.keys().cloned());
+            }
             let facts = report.facts.clone().filter(|_| report.facts != member.seen.facts);
             let is_new = |(owner, text): &(&Owner, &String)| member.seen.refused.get(*owner) != Some(*text);
             let refused = report.refused.iter().filter(is_new);
@@ -173,9 +204,10 @@ impl Fleet {
             };
             let cut = report.notes.iter().filter(is_cut);
             let cut = cut.map(|(owner, note)| (owner.clone(), note.message.clone())).collect();
-            member.moved.retain(|_, at| *at > report.in_force);
+            let in_force = member.moved.extract_if(.., |_, at| *at <= report.in_force);
+            about.extend(in_force.map(|(owner, _)| owner));
             member.seen = report;
-            news.push(News { pod: pod.clone(), about, facts, refused, cut });
+            news.push(News { pod, about, facts, refused, cut });
         }
         news
     }
@@ -220,6 +252,17 @@ impl Fleet {
     }
 }
 
+/// What became of a pod's proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Met {
+    /// It is the one that was there.
+    Known,
+    /// It needs to be told everything.
+    New,
+    /// There is none.
+    Gone,
+}
+
 /// What a proxy has reported.
 pub(super) struct News {
     pub(super) pod: ObjectName,
@@ -248,13 +291,18 @@ pub(super) fn owner(domain: &Domain, name: &str) -> Option<Owner> {
     domain.parse(name.split_once('~').map_or(name, |(owner, _)| owner))
 }
 
+/// What the certificate of a pod's proxy must be for.
+fn server_name(pod: &ObjectName) -> Option<ServerName<'static>> {
+    ServerName::try_from(format!("{}.{}.pod", pod.name, pod.namespace)).ok()
+}
+
 /// None for a pod that runs no proxy, or none that can be reached.
 fn identity(name: &ObjectName, cache: &Cache, resolver: &Resolver) -> Option<Identity> {
     let plain = resolver.world().pods.get(name).filter(|pod| !pod.ended)?;
     let Mark::Proxy(port) = plain.mark() else { return None };
     let address = SocketAddr::new(*plain.addresses.first()?, port);
-    let secret =
-        cache.secrets.all().into_values().find(|secret| secret.metadata.namespace.as_deref() == Some(&name.namespace));
-    let pod = cache.pods.get(&Key::clone(&key(name)))?;
-    Some(Identity { address, run: pod.run(), token: secret.and_then(|secret| validate::token(&secret)) })
+    let mut token = None;
+    cache.secrets.in_namespace(&name.namespace, |_, secret| token = validate::token(secret));
+    let pod = cache.pods.get(&key(name))?;
+    Some(Identity { address, run: pod.run(), token })
 }

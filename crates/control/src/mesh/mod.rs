@@ -33,22 +33,25 @@ pub use portolan_core::mesh::control::{CrossNamespace, Domain, Settings};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use portolan_core::mesh::control::types::ObjectName;
-use portolan_core::mesh::control::{Change, Ownership, Resolver, Touched};
+use portolan_core::mesh::control::{Change, ProxyFacts, Resolver, Touched};
 use prometheus_client::registry::Registry;
+use rustls::ClientConfig;
 use tokio::time::Instant;
+use tracing::debug;
 
-use self::act::Generating;
-use self::fleet::{Fleet, Owner};
+use self::act::{Brought, Generating};
+use self::fleet::{Fleet, Met, Owner};
 use self::metrics::Metrics;
 use self::observe::Moved;
 use self::status::{Owned, Reporting};
 use self::tell::{Absences, Teller};
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::turn::{Next, Turn};
 use crate::runtime::write::{Writer, Wrote};
 
@@ -60,6 +63,8 @@ pub struct Options {
     pub adopt_legacy: bool,
     /// Name of the Secret with the token of a namespace's proxies.
     pub token_secret: String,
+    /// Proxies are spoken to with TLS: whom to trust, and who we are.
+    pub proxy_tls: Option<Arc<ClientConfig>>,
     /// Looks after this namespace only; empty for all.
     pub namespace: String,
 }
@@ -70,6 +75,7 @@ impl Default for Options {
             settings: Settings::default(),
             adopt_legacy: true,
             token_secret: "portolan-proxy".to_owned(),
+            proxy_tls: None,
             namespace: String::new(),
         }
     }
@@ -80,12 +86,11 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
     let mut watches = ctx.watches();
     let cache = Cache::watched(&mut watches, &options);
     let metrics = Metrics::register(registry);
-    let ownership = Ownership { domain: options.settings.domain.clone(), adopt_legacy: options.adopt_legacy };
     let mesh = Mesh {
         cache: cache.clone(),
         writer: ctx.writer("mesh"),
         teller: Teller::start(ctx),
-        fleet: Fleet::new(ctx.tasks.clone(), watches.waker(), ownership, metrics.clone()),
+        fleet: Fleet::new(ctx.tasks.clone(), watches.waker(), &options, metrics.clone()),
         metrics,
         options,
         term: Term::default(),
@@ -109,10 +114,10 @@ struct Mesh {
 struct Term {
     /// None until something was resolved.
     resolver: Option<Resolver>,
-    /// Objects whose status may differ, and since when.
-    due: BTreeMap<Owner, Instant>,
+    /// Objects whose status may differ.
+    due: BTreeMap<Owner, Due>,
     /// Generated objects that may differ.
-    generated: BTreeSet<Owner>,
+    generated: BTreeMap<Owner, Due>,
     /// When the API server last did not let us write them.
     forbidden: Option<Instant>,
     /// When the status of each was written last, within the last second.
@@ -124,13 +129,38 @@ struct Term {
 
 /// How often it is tried whether generated objects may be written by now.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
+
+/// A write that is yet to be made. One that failed is tried again by itself: nothing else waits for it.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    since: Instant,
+    not_before: Instant,
+    tries: u32,
+}
+
+impl Due {
+    fn at(now: Instant) -> Self {
+        Self { since: now, not_before: now, tries: 0 }
+    }
+
+    fn failed(&mut self, problem: &Error) {
+        debug!(%problem, "a write failed and is tried again");
+        let Backoff { first, most } =
+            if matches!(problem, Error::Conflict { .. }) { Backoff::CONFLICTS } else { Backoff::REQUESTS };
+        let pause = (first * 2_u32.saturating_pow(self.tries)).min(most).mul_f64(1.0 + fastrand::f64());
+        self.not_before = Instant::now() + pause.max(problem.retry_after().unwrap_or_default());
+        self.tries += 1;
+    }
+}
+
 /// A status is written at most this often.
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
 /// write tells all.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// At most this many get their status in one turn, so that proxies never wait for long.
-const PER_TURN: usize = 100;
+/// About this many statuses, and as many generated objects, are written in one turn, so that proxies never wait for
+/// long.
+const PER_TURN: usize = 64;
 /// Statuses that are written at once.
 const AT_ONCE: usize = 16;
 
@@ -157,22 +187,35 @@ impl Turn for Mesh {
         let later = absences.follow(fleet, now, |pod, presence| teller.presence(cache, pod, presence));
         metrics.thought(now.elapsed());
         // act: what proxies should hold is told to their tasks, which nobody waits for
-        let met: BTreeSet<ObjectName> = pods.into_iter().filter(|pod| fleet.meet(pod, cache, resolver)).collect();
+        let mut met = BTreeSet::new();
+        for pod in pods {
+            match fleet.meet(&pod, cache, resolver) {
+                Met::New => drop(met.insert(pod)),
+                Met::Gone if resolver.world().proxies.contains_key(&pod) => {
+                    join(&mut touched, resolver.change(Change::Proxy(pod, None)));
+                }
+                Met::Known | Met::Gone => {}
+            }
+        }
         for (pod, names) in std::mem::take(&mut touched.pods).into_iter().filter(|(pod, _)| !met.contains(pod)) {
             let config = resolver.desired_of(&pod, &names);
-            fleet.order(&pod, names, &config);
+            fleet.order(&pod, names, &config, taken_for(resolver, &pod));
         }
         for pod in met {
             let config = resolver.desired(&pod);
-            fleet.order(&pod, config.names().collect(), &config);
+            fleet.order(&pod, config.names().collect(), &config, taken_for(resolver, &pod));
         }
-        generated.extend(std::mem::take(&mut touched.generated));
-        let due_later = forbidden.is_some_and(|since: Instant| since + ASK_AGAIN > now);
-        let mut failure = None;
-        if !due_later {
-            let brought = Generating { writer, teller, cache, resolver }.bring(generated).await;
+        for object in std::mem::take(&mut touched.generated) {
+            generated.entry(object).or_insert(Due::at(now)).not_before = now;
+        }
+        let asked = forbidden.map(|since: Instant| since + ASK_AGAIN).filter(|at| *at > now);
+        let mut again = asked.into_iter().chain(later).min();
+        if asked.is_none() {
+            let generating = Generating { writer, teller, cache, resolver };
+            let (brought, rest) = bring(&generating, generated, now).await;
             *forbidden = brought.forbidden.then_some(now);
-            failure = brought.failure;
+            let asked = forbidden.map(|since| since + ASK_AGAIN);
+            again = again.into_iter().chain(asked.or(rest)).min();
             if brought.forbidden || brought.wrote {
                 join(&mut touched, resolver.change(Change::WritesGenerated(!brought.forbidden)));
             }
@@ -180,24 +223,24 @@ impl Turn for Mesh {
         metrics.count(&fleet.count(), resolver.generated_count());
         // status: what the proxies answered, as far as they have
         for object in touched.objects {
-            due.entry(object).or_insert(now);
+            due.entry(object).or_insert(Due::at(now));
         }
         let reporting = Reporting { writer, teller, metrics, cache, resolver, fleet, children };
-        let (unshown, again, owned) = show(&reporting, due, shown, now).await;
-        let asked = forbidden.map(|since| since + ASK_AGAIN);
-        let mut again = again.into_iter().chain(later).chain(asked).min();
+        let (rest, owned) = show(&reporting, due, shown, now).await;
+        let mut again = again.into_iter().chain(rest).min();
         for Owned { owner, child, generation } in owned {
             if children.entry(owner.clone()).or_default().insert(child, generation) != Some(generation) {
-                due.entry(owner).or_insert(now);
+                due.entry(owner).or_insert(Due::at(now));
                 again = Some(now);
             }
         }
-        failure = failure.or(unshown);
-        if let Some(problem) = failure {
-            return Err(problem);
-        }
-        Ok(again.map_or(Next::OnChange, |at| Next::After(at.saturating_duration_since(now))))
+        Ok(again.map_or(Next::OnChange, |at| Next::After(at.saturating_duration_since(Instant::now()))))
     }
+}
+
+/// What is known of a proxy, or else taken for granted.
+fn taken_for(resolver: &Resolver, pod: &ObjectName) -> ProxyFacts {
+    resolver.world().proxies.get(pod).cloned().unwrap_or_default()
 }
 
 /// Follows what moved: what that touches, and the pods whose proxies may be others now. At first that is everything.
@@ -246,48 +289,78 @@ fn join(all: &mut Touched, more: Touched) {
     all.generated.extend(more.generated);
 }
 
+/// Writes the generated objects that are due; says what became of it, and when to come again for the rest.
+async fn bring(
+    generating: &Generating<'_>,
+    due: &mut BTreeMap<Owner, Due>,
+    now: Instant,
+) -> (Brought, Option<Instant>) {
+    let ready = due.iter().filter(|(_, due)| due.not_before <= now).map(|(object, _)| object.clone());
+    let ready: BTreeSet<Owner> = ready.take(PER_TURN).collect();
+    let mut left = ready.clone();
+    let brought = generating.bring(&mut left).await;
+    for object in ready {
+        match (&brought.failure, due.get_mut(&object)) {
+            (Some(problem), Some(due)) if left.contains(&object) => due.failed(problem),
+            (None, Some(_)) if left.contains(&object) => {}
+            _ => drop(due.remove(&object)),
+        }
+    }
+    let next = due.values().map(|due| due.not_before).min();
+    (brought, next)
+}
+
 /// Writes the statuses that are due; what failed, what is over the limit of a turn and what may soon be better stays.
-/// Gives the first failure, when to come again, and what owners are to say.
+/// Says when to come again, and what owners are to say.
 async fn show(
     reporting: &Reporting<'_>,
-    due: &mut BTreeMap<Owner, Instant>,
+    due: &mut BTreeMap<Owner, Due>,
     shown: &mut BTreeMap<Owner, Instant>,
     now: Instant,
-) -> (Option<Error>, Option<Instant>, Vec<Owned>) {
+) -> (Option<Instant>, Vec<Owned>) {
     shown.retain(|_, at| *at + GATHER > now);
     let mut again: Option<Instant> = None;
+    let mut come_at = |at: Instant| again = Some(again.map_or(at, |earlier| earlier.min(at)));
     let mut ready = Vec::new();
-    for (object, since) in &*due {
+    for (object, Due { since, not_before, .. }) in &*due {
         let gathered = shown.get(object).map_or(now, |at| *at + GATHER);
         let patient = if reporting.is_pending(object) { *since + PATIENCE } else { now };
-        let at = gathered.max(patient);
-        if at <= now && ready.len() < PER_TURN {
+        let at = gathered.max(patient).max(*not_before);
+        if at <= now {
             ready.push((object.clone(), *since));
         } else {
-            again = Some(again.map_or(at, |earlier| earlier.min(at)));
+            come_at(at);
         }
     }
-    let work = futures::stream::iter(ready).map(|(object, since)| async move {
-        let told = reporting.one(&object).await;
-        (object, since, told)
-    });
-    let (mut first, mut owned) = (None, Vec::new());
-    for (object, since, told) in work.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
-        match told {
-            Err(problem) => {
-                first.get_or_insert(problem);
-            }
-            Ok(told) => {
-                if let Some(told) = told {
-                    if told.in_force && told.wrote == Wrote::Changed {
-                        reporting.metrics.lagged(since.elapsed());
+    let (mut written, mut owned) = (0, Vec::new());
+    for some in ready.chunks(AT_ONCE) {
+        if written >= PER_TURN {
+            come_at(now);
+            break;
+        }
+        let told = futures::future::join_all(some.iter().map(|(object, _)| reporting.one(object))).await;
+        for ((object, since), told) in some.iter().zip(told) {
+            let wrote = told.as_ref().map(|told| told.as_ref().map_or(Wrote::Unchanged, |told| told.wrote));
+            written += usize::from(!matches!(wrote, Ok(Wrote::Unchanged)));
+            match told {
+                Err(problem) => {
+                    if let Some(due) = due.get_mut(object) {
+                        due.failed(&problem);
+                        come_at(due.not_before);
                     }
-                    owned.extend(told.owned);
                 }
-                due.remove(&object);
-                shown.insert(object, now);
+                Ok(told) => {
+                    if let Some(told) = told {
+                        if told.in_force && told.wrote == Wrote::Changed {
+                            reporting.metrics.lagged(since.elapsed());
+                        }
+                        owned.extend(told.owned);
+                    }
+                    due.remove(object);
+                    shown.insert(object.clone(), now);
+                }
             }
         }
     }
-    (first, again, owned)
+    (again, owned)
 }

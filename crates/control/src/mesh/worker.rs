@@ -2,26 +2,36 @@
 //!
 //! What a proxy holds is read when it is met, after anything went wrong, and every few minutes; in between, what it was
 //! told is what it holds, and a change is told by itself.
+//!
+//! Only proxies that answer take one of the places of those worked on at once, so that any number of others that do not
+//! delay nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use portolan_core::mesh::control::types::{Kind, ObjectName};
 use portolan_core::mesh::control::wire::ProxyConfig;
 use portolan_core::mesh::control::{Call, Flavour, Names, Note, Observed, Ownership, ProxyFacts, Steps, Verb, diff};
 use portolan_drivers::l7mp::{self, Failed, Proxy};
 use serde_json::{Value, json};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::fleet::{Desk, Orders, Owner, Report, owner};
+use super::fleet::{Bell, Desk, Orders, Owner, Report, owner};
 use super::metrics::Metrics;
 use crate::runtime::backoff::Backoff;
 
 /// How often a proxy at rest is looked at.
 const RECHECK: Duration = Duration::from_mins(5);
+/// A proxy where nobody listens says so at once, and is asked at least this often: one that starts is soon found.
+const KNOCK: Duration = Duration::from_millis(500);
+/// What is at once.
+const PROMPT: Duration = Duration::from_millis(100);
+/// How long orders for what a proxy turns out to be are waited for before it is looked at again.
+const SECOND_LOOK: Duration = Duration::from_secs(5);
 /// A real l7mp has one thread for its API and its packets.
 const L7MP_PAUSE: Duration = Duration::from_millis(10);
 /// Objects that a proxy may refuse in one go before the rest is left for later.
@@ -30,12 +40,15 @@ const MOST_REFUSALS: usize = 64;
 pub(super) struct Worker {
     proxy: Proxy,
     desk: Arc<Desk>,
-    wake: Arc<Notify>,
+    /// Who it is, and whom it tells.
+    bell: (ObjectName, Arc<Bell>),
     slots: Arc<Semaphore>,
     ownership: Ownership,
     metrics: Metrics,
     /// Everything it should hold.
     desired: Arc<ProxyConfig>,
+    /// What that takes it for.
+    taken_for: ProxyFacts,
     /// What it holds; none while that is not known.
     known: Option<Known>,
     report: Report,
@@ -46,6 +59,10 @@ pub(super) struct Worker {
 struct Known {
     flavour: l7mp::Flavour,
     holds: Observed,
+    /// All of it is what it should be, but for what is ordered since.
+    compared: bool,
+    /// It was read just now. A real l7mp may have been started again since, and nobody was told.
+    fresh: bool,
 }
 
 impl Known {
@@ -57,6 +74,13 @@ impl Known {
     }
 }
 
+/// What became of bringing a proxy to what it should hold.
+enum Brought {
+    InForce,
+    /// It is not what the orders take it for.
+    Unlike,
+}
+
 /// Why a proxy is not where it should be.
 enum Trouble {
     /// It did not answer, or not as it should: look again later.
@@ -64,7 +88,9 @@ enum Trouble {
     /// It would not take something of this object.
     Refused(Owner, String),
     /// It would not take all of it at once, and does not say which part.
-    RefusedSome,
+    RefusedSome(String),
+    /// It does not hold what it was thought to.
+    Otherwise,
 }
 
 impl From<Failed> for Trouble {
@@ -77,46 +103,67 @@ impl Worker {
     pub(super) fn new(
         proxy: Proxy,
         desk: Arc<Desk>,
-        wake: Arc<Notify>,
+        bell: (ObjectName, Arc<Bell>),
         slots: Arc<Semaphore>,
         ownership: Ownership,
         metrics: Metrics,
     ) -> Self {
-        let (desired, report) = (Arc::default(), Report::default());
-        Self { proxy, desk, wake, slots, ownership, metrics, desired, known: None, report, looks_again: false }
+        let (desired, taken_for, report) = (Arc::default(), ProxyFacts::default(), Report::default());
+        Self {
+            proxy,
+            desk,
+            bell,
+            slots,
+            ownership,
+            metrics,
+            desired,
+            taken_for,
+            known: None,
+            report,
+            looks_again: false,
+        }
     }
 
     pub(super) async fn run(mut self) {
         let mut delays = Backoff::PROXIES.delays();
-        let (mut ordered, mut whole) = (BTreeSet::new(), false);
+        let mut ordered = BTreeSet::new();
+        // without orders it would hold too much of everything
+        self.desk.ordered.notified().await;
         loop {
-            let Orders { names, config, revision } = self.desk.orders.lock().take();
-            // a rule that stands in somebody else's list is placed among all that do
-            whole |= !self.desired.insertions.is_empty();
-            Arc::make_mut(&mut self.desired).replace(&names, &config);
-            whole |= !self.desired.insertions.is_empty();
+            let Orders { names, config, revision, of } = self.desk.orders.lock().take();
+            self.taken_for = of;
             self.report.refused.retain(|owner, _| !names.iter().any(|(_, name)| is_of(&self.ownership, name, owner)));
+            // a rule that stands in somebody else's list is placed among all that do
+            let mut inserts = !self.desired.insertions.is_empty();
+            Arc::make_mut(&mut self.desired).replace(&names, &config);
+            inserts |= !self.desired.insertions.is_empty();
+            if let Some(known) = self.known.as_mut().filter(|_| inserts) {
+                known.compared = false;
+            }
             ordered.extend(names);
-            let slots = Arc::clone(&self.slots);
-            let Ok(slot) = slots.acquire().await else { return };
-            let brought = self.bring(&ordered, whole).await;
-            drop(slot);
-            match brought {
-                Ok(()) => {
-                    (ordered, whole) = (BTreeSet::new(), false);
+            let began = Instant::now();
+            match self.bring(&ordered).await {
+                Ok(Brought::InForce) => {
+                    ordered = BTreeSet::new();
                     self.report.in_force = revision;
                     self.report.away = None;
                     self.tell();
                     delays.reset();
                     self.rest(jittered(RECHECK)).await;
                 }
+                Ok(Brought::Unlike) => {
+                    self.tell();
+                    self.rest(SECOND_LOOK).await;
+                }
                 Err(failed) => {
                     debug!(proxy = %self.proxy.address(), %failed, "proxy is not where it should be");
                     self.known = None;
+                    let is_prompt = matches!(failed, Failed::Unreachable(_)) && began.elapsed() < PROMPT;
                     self.report.away = Some(failed.to_string());
                     self.tell();
+                    let pause = delays.pause();
                     // Orders do not cut this short, or a proxy that fails would be hammered.
-                    tokio::time::sleep(delays.pause()).await;
+                    tokio::time::sleep(if is_prompt { pause.min(jittered(KNOCK)) } else { pause }).await;
                 }
             }
         }
@@ -134,30 +181,68 @@ impl Worker {
     }
 
     /// Brings the proxy to what it should hold: of the things named if the rest is known, else of all.
-    async fn bring(&mut self, names: &Names, mut whole: bool) -> Result<(), Failed> {
-        if self.known.is_none() {
-            self.known = Some(self.look().await?);
+    async fn bring(&mut self, names: &Names) -> Result<Brought, Failed> {
+        let met = match &self.known {
+            None => Some(self.proxy.flavour().await?),
+            Some(_) => None,
+        };
+        let slots = Arc::clone(&self.slots);
+        let _slot = slots.acquire().await.ok();
+        if let Some(flavour) = met {
+            self.look(flavour).await?;
             self.looks_again = names.is_empty() && self.report.in_force > 0;
-            whole = true;
+            // it may take it this time
+            self.report.refused.clear();
+        }
+        if self.report.facts.as_ref() != Some(&self.taken_for) {
+            return Ok(Brought::Unlike);
         }
         // whether a listener of a real l7mp must be started anew is seen only from everything on it
-        whole |= self.known.as_ref().is_some_and(|known| known.kind() == Flavour::L7mp);
+        let is_part = self.known.as_ref().is_some_and(|known| known.compared && known.kind() == Flavour::Portolan);
+        self.tell_all(Some(names).filter(|_| is_part)).await?;
+        if let Some(known) = &mut self.known {
+            (known.compared, known.fresh) = (true, false);
+        }
+        Ok(Brought::InForce)
+    }
+
+    /// Tells the proxy what differs; what it refuses is left out, and the rest goes on. None stands for all names.
+    async fn tell_all(&mut self, names: Option<&Names>) -> Result<(), Failed> {
         for _ in 0..MOST_REFUSALS {
-            match self.tell_proxy(if whole { None } else { Some(names) }).await {
+            match self.tell_proxy(names).await {
                 Ok(()) => return Ok(()),
                 Err(Trouble::Away(failed)) => return Err(failed),
                 Err(Trouble::Refused(owner, text)) => {
                     self.report.refused.insert(owner, text);
+                    self.look_after_calls().await?;
                 }
-                Err(Trouble::RefusedSome) => self.tell_one_by_one().await?,
+                Err(Trouble::RefusedSome(_)) => break,
+                Err(Trouble::Otherwise) => {}
             }
         }
-        Ok(())
+        self.tell_one_by_one().await?;
+        match self.tell_proxy(names).await {
+            Err(Trouble::Away(failed)) => Err(failed),
+            Ok(()) => Ok(()),
+            Err(_) => Err(Failed::NotUnderstood("it refuses all together what it took one by one")),
+        }
     }
 
-    /// What the proxy is, and what it holds.
-    async fn look(&mut self) -> Result<Known, Failed> {
-        let flavour = self.proxy.flavour().await?;
+    /// Whether what is known of a real l7mp may be of an earlier run.
+    fn is_from_earlier(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.kind() == Flavour::L7mp && !known.fresh)
+    }
+
+    /// Of several calls to a real l7mp some may have been taken before one was refused.
+    async fn look_after_calls(&mut self) -> Result<(), Failed> {
+        match &self.known {
+            Some(known) if known.kind() == Flavour::L7mp => self.look(known.flavour.clone()).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// What the proxy holds.
+    async fn look(&mut self, flavour: l7mp::Flavour) -> Result<(), Failed> {
         let config = match &flavour {
             l7mp::Flavour::Portolan { .. } => self.proxy.get("/api/v2/config").await?,
             l7mp::Flavour::L7mp { .. } => {
@@ -175,10 +260,11 @@ impl Worker {
                 config
             }
         };
-        let known = Known { flavour, holds: Observed::of(&config) };
+        let known = Known { flavour, holds: Observed::of(&config), compared: false, fresh: true };
         self.report.facts =
             Some(ProxyFacts { flavour: known.kind(), taken: known.holds.foreign_ports(&self.ownership) });
-        Ok(known)
+        self.known = Some(known);
+        Ok(())
     }
 
     /// Makes the calls that are needed. None stands for all names.
@@ -188,7 +274,8 @@ impl Worker {
         let flavour = known.kind();
         let Steps { calls, notes } = match names {
             Some(names) => {
-                diff(&wanted.only(names), &known.holds.only(names, &self.ownership), flavour, &self.ownership)
+                let ours = wanted.only(names);
+                diff(&ours, &known.holds.only(names, &ours, &self.ownership), flavour, &self.ownership)
             }
             None => diff(&wanted, &known.holds, flavour, &self.ownership),
         };
@@ -197,7 +284,15 @@ impl Worker {
             self.metrics.drifted();
         }
         for call in &calls {
-            self.make(call, flavour).await?;
+            match self.make(call, flavour).await {
+                Err(Trouble::Refused(..) | Trouble::Otherwise) if self.is_from_earlier() => {
+                    self.look_after_calls().await?;
+                    return Err(Trouble::Otherwise);
+                }
+                // what was to go is gone
+                Ok(()) | Err(Trouble::Otherwise) => {}
+                Err(trouble) => return Err(trouble),
+            }
         }
         if let Some(known) = &mut self.known {
             known.holds.learn(names, &wanted, &self.ownership);
@@ -219,26 +314,25 @@ impl Worker {
         self.report.notes.extend(notes);
     }
 
-    /// Tells our proxy object by object, to find out which it refuses.
+    /// Tells the proxy object by object, to find out which it refuses: first those that others refer to.
     async fn tell_one_by_one(&mut self) -> Result<(), Failed> {
         let wanted = self.wanted();
-        let mut owners: BTreeMap<Owner, Names> = BTreeMap::new();
+        let mut owners: BTreeMap<(usize, Owner), Names> = BTreeMap::new();
         for (part, name) in wanted.names() {
             if let Some(owner) = owner(&self.ownership.domain, &name) {
-                owners.entry(owner).or_default().insert((part, name));
+                let rank = [Kind::Target, Kind::Route].iter().position(|kind| *kind == owner.0).unwrap_or(usize::MAX);
+                owners.entry((rank, owner)).or_default().insert((part, name));
             }
         }
-        for (owner, names) in owners {
-            match self.tell_proxy(Some(&names)).await {
-                Ok(()) => {}
-                Err(Trouble::Away(Failed::Refused { content, .. }) | Trouble::Refused(_, content)) => {
-                    self.report.refused.insert(owner, content);
-                }
-                Err(Trouble::RefusedSome) => {
-                    self.report.refused.insert(owner, "the proxy refuses it, and says no more".to_owned());
-                }
+        for ((_, owner), names) in owners {
+            let refusal = match self.tell_proxy(Some(&names)).await {
+                Ok(()) => continue,
                 Err(Trouble::Away(failed)) => return Err(failed),
-            }
+                Err(Trouble::Refused(_, text) | Trouble::RefusedSome(text)) => text,
+                Err(Trouble::Otherwise) => "what it needs is not on the proxy".to_owned(),
+            };
+            self.report.refused.insert(owner, refusal);
+            self.look_after_calls().await?;
         }
         Ok(())
     }
@@ -272,10 +366,11 @@ impl Worker {
         self.metrics.called(flavour, call, &answer, began.elapsed());
         match answer {
             Ok(_) => Ok(()),
-            Err(failed) if call.verb == Verb::Delete && failed.is_gone() => Ok(()),
+            Err(failed) if call.verb == Verb::Delete && failed.is_gone() => Err(Trouble::Otherwise),
             // something else has that name: look again
             Err(failed) if failed.is_already_defined() || failed.is_denied() => Err(Trouble::Away(failed)),
-            Err(Failed::Refused { content, .. }) => Err(self.refused(call, content)),
+            Err(Failed::Refused { status, content }) if status.is_client_error() => Err(self.refused(call, content)),
+            // an answer of whoever stands before it, or of one that is broken
             Err(failed) => Err(Trouble::Away(failed)),
         }
     }
@@ -288,7 +383,7 @@ impl Worker {
             let index = said["index"].as_u64().and_then(|index| usize::try_from(index).ok());
             let bad = index.and_then(|index| ops.get(index)).and_then(|op| op["name"].as_str());
             let Some(owner) = bad.and_then(|name| owner(&self.ownership.domain, name)) else {
-                return Trouble::RefusedSome;
+                return Trouble::RefusedSome(content);
             };
             let text = said["content"].as_str().map_or_else(|| said["content"].to_string(), str::to_owned);
             return Trouble::Refused(owner, text);
@@ -306,7 +401,8 @@ impl Worker {
         if *report != self.report {
             report.clone_from(&self.report);
             drop(report);
-            self.wake.notify_one();
+            let (pod, bell) = &self.bell;
+            bell.ring(pod);
         }
     }
 }

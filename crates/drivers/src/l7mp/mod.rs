@@ -7,6 +7,7 @@ mod connection;
 mod failed;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 
 use connection::{Answer, Connection, NotAnswered, Request};
 pub use failed::Failed;
+pub use tls::{BadFile, TlsFiles};
 
 /// A proxy that does not take a connection within this time is taken for unreachable.
 pub const CONNECT_TIME: Duration = Duration::from_secs(1);

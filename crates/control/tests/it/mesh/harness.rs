@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -14,7 +15,8 @@ use kube::{Api, Client};
 use portolan_api::mesh::{MeshStatus, Target, VirtualService};
 use portolan_control::install;
 use portolan_control::mesh;
-use portolan_control::runtime::app::Process;
+use portolan_control::runtime::app::{Options, Process};
+use portolan_drivers::l7mp::{Credentials, Failed, Proxy};
 use portolan_testkit::program::{Program, binary};
 use portolan_testkit::{FaultProxy, Faults, install_definition};
 use serde_json::{Value, json};
@@ -66,8 +68,13 @@ impl World {
     }
 
     pub(crate) async fn operator_with(&self, mesh: mesh::Options) -> anyhow::Result<Operator> {
+        self.replica(options(), mesh).await
+    }
+
+    /// One of several operators.
+    pub(crate) async fn replica(&self, options: Options, mesh: mesh::Options) -> anyhow::Result<Operator> {
         let seen = FaultProxy::start(self.client.clone(), Faults::default()).await?;
-        let process = Process::start(seen.client(), options(), |ctx, registry| drop(mesh::start(ctx, registry, mesh)))?;
+        let process = Process::start(seen.client(), options, |ctx, registry| drop(mesh::start(ctx, registry, mesh)))?;
         Ok(Operator { process, seen })
     }
 
@@ -88,8 +95,22 @@ impl World {
         flags: &[&str],
     ) -> anyhow::Result<Ipv4Addr> {
         let address = fresh_address();
+        self.declare(name, labels, flags.contains(&"--api")).await?;
+        if !flags.is_empty() {
+            self.start(name, address, flags)?;
+        }
+        self.shows(name, address, 0).await?;
+        Ok(address)
+    }
+
+    /// A pod that is marked as a proxy, at an address that the test itself answers for.
+    pub(crate) async fn stand_in(&self, name: &str, labels: &[(&str, &str)], at: Ipv4Addr) -> anyhow::Result<()> {
+        self.declare(name, labels, true).await?;
+        self.shows(name, at, 0).await
+    }
+
+    async fn declare(&self, name: &str, labels: &[(&str, &str)], is_proxy: bool) -> anyhow::Result<()> {
         let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
-        let is_proxy = flags.contains(&"--api");
         let container = if is_proxy {
             json!({ "name": "l7mp", "image": "portolan", "ports": [{ "name": "l7mp-api", "containerPort": API }] })
         } else {
@@ -101,11 +122,7 @@ impl World {
         });
         let pods: Api<Pod> = self.api();
         pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
-        if !flags.is_empty() {
-            self.start(name, address, flags)?;
-        }
-        self.shows(name, address, 0).await?;
-        Ok(address)
+        Ok(())
     }
 
     /// A pod on its node's network that is marked as a proxy; nothing runs in it.
@@ -201,11 +218,13 @@ impl World {
 
     /// What a proxy holds of a kind.
     pub(crate) async fn held(&self, address: Ipv4Addr, kind: &str) -> anyhow::Result<Value> {
-        let proxy = portolan_drivers::l7mp::Proxy::new(
-            SocketAddr::from((address, API)),
-            portolan_drivers::l7mp::Credentials::default(),
-        );
-        Ok(proxy.get(&format!("/api/v1/{kind}?recursive=true")).await?)
+        Ok(held_by(&api_of(address), kind).await?)
+    }
+
+    /// How many changes a proxy of ours has taken since it started.
+    pub(crate) async fn generation(&self, address: Ipv4Addr) -> anyhow::Result<u64> {
+        let admin = self.held(address, "admin").await?;
+        admin["portolan"]["generation"].as_u64().context("a proxy of ours counts its changes")
     }
 
     /// Waits until a condition of a VirtualService has this status and reason.
@@ -237,6 +256,21 @@ pub(crate) fn run_proxy(pod: &str, address: Ipv4Addr, flags: &[&str], folder: &P
     let flags = flags.iter().map(|flag| flag.replace("ADDRESS", &address.to_string()));
     let arguments: Vec<String> = own.into_iter().chain(flags).collect();
     Program::start(pod, &built()?, &arguments, folder)
+}
+
+/// The API of the proxy at an address.
+pub(crate) fn api_of(address: Ipv4Addr) -> Proxy {
+    Proxy::new(SocketAddr::from((address, API)), Credentials::default())
+}
+
+pub(crate) async fn held_by(proxy: &Proxy, kind: &str) -> Result<Value, Failed> {
+    proxy.get(&format!("/api/v1/{kind}?recursive=true")).await
+}
+
+/// The middle one: a hiccup of the machine does not move it.
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
 }
 
 pub(crate) fn has(status: Option<&MeshStatus>, condition: &str, state: &str, reason: &str) -> bool {

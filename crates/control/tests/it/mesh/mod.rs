@@ -2,11 +2,19 @@
 
 mod admission;
 mod answers;
+mod away;
 mod events;
 mod examples;
 pub(crate) mod harness;
 mod kinds;
+mod l7mp;
 mod lab;
 mod memory;
+mod pods;
 mod refusals;
+mod replicas;
+mod scale;
+mod secure;
+mod shipped;
+mod stand_in;
 mod traffic;

@@ -11,14 +11,13 @@ use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers!(
     a_gateway_leads_to_a_naked_service_and_follows_its_pods,
-    a_target_that_goes_takes_the_way_with_it_and_brings_it_back,
-    a_proxy_that_was_killed_is_told_everything_again,
+    cascade_and_return,
     an_operator_that_starts_again_writes_nothing,
 );
 
 /// A gateway that leads to workers: a Service of Kubernetes, or pods by their labels. A real server has no slices with
 /// loopback addresses, which is where pods live here.
-fn gateway(backend: Backend) -> String {
+pub(super) fn gateway(backend: Backend) -> String {
     let worker = match backend {
         Backend::Embedded => {
             "{apiVersion: v1, kind: Service, metadata: {name: worker-svc}, \
@@ -37,12 +36,12 @@ fn gateway(backend: Backend) -> String {
 
 const SOON: Duration = Duration::from_millis(200);
 
-async fn answers(caller: &Caller) -> anyhow::Result<()> {
+pub(super) async fn answers(caller: &Caller) -> anyhow::Result<()> {
     eventually("the gateway leads to the worker", async || Ok(caller.call("hello", SOON)?.as_deref() == Some("hello")))
         .await
 }
 
-fn endpoints(clusters: &Value) -> Vec<String> {
+pub(super) fn endpoints(clusters: &Value) -> Vec<String> {
     let all = clusters.as_array().into_iter().flatten().filter_map(|cluster| cluster["endpoints"].as_array());
     let mut addresses: Vec<String> =
         all.flatten().filter_map(|one| Some(one["spec"]["address"].as_str()?.to_owned())).collect();
@@ -90,7 +89,7 @@ async fn a_gateway_leads_to_a_naked_service_and_follows_its_pods(backend: Backen
     Ok(())
 }
 
-async fn a_target_that_goes_takes_the_way_with_it_and_brings_it_back(backend: Backend) -> anyhow::Result<()> {
+async fn cascade_and_return(backend: Backend) -> anyhow::Result<()> {
     let mut world = World::new(backend).await?;
     let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
     let worker = world.pod("worker-1", &[("app", "worker")], ECHO).await?;
@@ -121,26 +120,6 @@ async fn a_target_that_goes_takes_the_way_with_it_and_brings_it_back(backend: Ba
     Ok(())
 }
 
-async fn a_proxy_that_was_killed_is_told_everything_again(backend: Backend) -> anyhow::Result<()> {
-    let mut world = World::new(backend).await?;
-    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
-    world.pod("worker-1", &[("app", "worker")], ECHO).await?;
-    let operator = world.operator().await?;
-    world.apply(&gateway(backend)).await?;
-    answers(&Caller::new(at, 9001)?).await?;
-
-    world.kill("gateway");
-    world.start("gateway", at, SIDECAR)?;
-    eventually("its API is back", async || Ok(world.held(at, "listeners").await.is_ok())).await?;
-    eventually("it is told everything again", async || {
-        Ok(world.held(at, "listeners").await?.as_array().is_some_and(|listeners| listeners.len() == 1))
-    })
-    .await?;
-    answers(&Caller::new(at, 9001)?).await?;
-    operator.process.stop().await?;
-    Ok(())
-}
-
 async fn an_operator_that_starts_again_writes_nothing(backend: Backend) -> anyhow::Result<()> {
     let mut world = World::new(backend).await?;
     let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
@@ -149,15 +128,14 @@ async fn an_operator_that_starts_again_writes_nothing(backend: Backend) -> anyho
     world.apply(&gateway(backend)).await?;
     world.until("gateway-vsvc", "Programmed", "True", "Programmed").await?;
     operator.process.stop().await?;
-    let generation = |admin: &Value| admin["portolan"]["generation"].clone();
-    let before = generation(&world.held(at, "admin").await?);
+    let before = world.generation(at).await?;
 
     let operator = world.operator().await?;
     eventually("it has looked at everything", async || Ok(operator.process.ctx().readiness.is_ready())).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let writes = operator.seen.writes();
     assert!(writes.is_empty(), "{writes:?}");
-    assert_eq!(generation(&world.held(at, "admin").await?), before);
+    assert_eq!(world.generation(at).await?, before);
     operator.process.stop().await?;
     Ok(())
 }

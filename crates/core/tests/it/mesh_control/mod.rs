@@ -10,5 +10,6 @@ mod laws;
 mod proxy;
 mod requirements;
 mod safety;
+mod shipped;
 mod told;
 mod worlds;

@@ -35,7 +35,8 @@ fn r1_kinds_map_to_kinds_and_the_rest_is_carried_over() {
     let gateway = plan.on("gateway-0");
     let cluster = gateway.clusters["worker-target.default.target.cluster.local"].to_value();
     assert_eq!(cluster["loadbalancer"], json!({"policy": "ConsistentHash", "key": "/labels/session_id"}));
-    assert_eq!(cluster["spec"], yaml("{protocol: JSONSocket, transport: {protocol: UDP, port: 19000}}"));
+    let spec = "{protocol: JSONSocket, transport: {protocol: UDP, port: 19000}, handshake: {retransmit_ms: 100}}";
+    assert_eq!(cluster["spec"], yaml(spec));
     let route = gateway.routes["gateway-route.default.route.cluster.local"].to_value();
     assert_eq!(route["retry"], yaml("{retry_on: always, num_retries: 3, timeout: 2000}"));
     let listener = gateway.listeners["gateway-user-a-vsvc.default.virtualservice.cluster.local"].to_value();

@@ -1,5 +1,7 @@
 //! Pods and proxies, consent between namespaces, forbidden endpoints, ports, and the delete cascade.
 
+use std::sync::Arc;
+
 use portolan_core::mesh::control::types::Kind;
 use portolan_core::mesh::control::*;
 
@@ -369,4 +371,36 @@ Target sync: {selector: {matchLabels: {app: a}}, cluster: {spec: {protocol: Sync
         1
     );
     assert_eq!(theirs.clusters["sync.default.target.cluster.local"].spec["query"], "/JSONSocket/labels/id");
+}
+
+#[test]
+fn headers_are_repeated_between_proxies_of_ours_only() {
+    let text = "
+Target by-label: {selector: {matchLabels: {app: a}}, cluster: {spec: {protocol: JSONSocket, transport: {protocol: UDP, port: 3}}, endpoints: [{selector: {matchLabels: {app: b}}}]}}
+Target by-hand: {selector: {matchLabels: {app: a}}, cluster: {spec: {protocol: JSONSocket, transport: {protocol: UDP, port: 3}}, endpoints: [{spec: {address: 10.0.0.2}}]}}
+Target its-own: {selector: {matchLabels: {app: a}}, cluster: {spec: {protocol: JSONSocket, handshake: {retransmit_ms: 7}, transport: {protocol: UDP, port: 3}}, endpoints: [{spec: {address: 10.0.0.2}}]}}
+Target over-tcp: {selector: {matchLabels: {app: a}}, cluster: {spec: {protocol: JSONSocket, transport: {protocol: TCP, port: 3}}, endpoints: [{selector: {matchLabels: {app: b}}}]}}
+Target linked: {selector: {matchLabels: {app: a}}, linkedVirtualService: callee}
+Target stubbed: {selector: {matchLabels: {app: a}}, linkedVirtualService: stub}
+VirtualService callee: {selector: {matchLabels: {app: b}}, listener: {protocol: JSONSocket, transport: {protocol: UDP, port: 3}}, rules: [{action: {route: {destination: {spec: {protocol: Echo}}}}}]}
+VirtualService stub: {selector: {matchLabels: {app: b}}, listener: {protocol: JSONSocket, transport: {protocol: UDP, port: 4}}}";
+    let all = ["by-hand", "by-label", "its-own", "linked", "over-tcp", "stubbed"];
+    let repeated = |world: &Builder| {
+        let proxy = world.plan().on("caller");
+        let handshake = |target: &&str| {
+            proxy.clusters[&*format!("{target}.default.target.cluster.local")].spec["handshake"]["retransmit_ms"]
+                .as_u64()
+        };
+        all.iter().filter_map(|target| Some((*target, handshake(target)?))).collect::<Vec<_>>()
+    };
+    let world = Builder::default().proxy("caller", "a", "10.0.0.1").proxy("callee", "b", "10.0.0.2").objects(text);
+    assert_eq!(repeated(&world), [("by-label", 100), ("its-own", 7), ("linked", 100)]);
+    assert_eq!(repeated(&world.clone().l7mp("caller")), [], "it would hand the second header to the app");
+    assert_eq!(repeated(&world.clone().l7mp("callee")), [("its-own", 7)], "and so would it as a server");
+    assert_eq!(repeated(&world.clone().naked("other", "b", "10.0.0.3")), [("its-own", 7)], "not all run a proxy");
+    let declares = world.with_pod("callee", |pod| {
+        let port = (Arc::from(""), Transport::Udp, 3);
+        pod.containers.push(Container { name: Arc::from("app"), ports: vec![port] });
+    });
+    assert_eq!(repeated(&declares), [("its-own", 7)], "an app listens there");
 }

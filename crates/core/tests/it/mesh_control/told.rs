@@ -34,7 +34,8 @@ impl Told {
         let names = names.filter(|_| self.desired.insertions.is_empty());
         let steps = match names {
             Some(names) => {
-                diff(&self.desired.only(names), &self.known.only(names, ownership), Flavour::Portolan, ownership)
+                let ours = self.desired.only(names);
+                diff(&ours, &self.known.only(names, &ours, ownership), Flavour::Portolan, ownership)
             }
             None => diff(&self.desired, &self.known, Flavour::Portolan, ownership),
         };

@@ -10,9 +10,9 @@ use crate::mesh::control::wire::{Part, ProxyConfig};
 use crate::mesh::control::world::Transport;
 
 impl Observed {
-    /// What it has of the things named, and the rulelists of others, which ours may refer to.
+    /// What it has of the things named, and of rulelists of others those that the part of ours refers to.
     #[must_use]
-    pub fn only(&self, names: &Names, ownership: &Ownership) -> Self {
+    pub fn only(&self, names: &Names, ours: &ProxyConfig, ownership: &Ownership) -> Self {
         let mut part = Self::default();
         for (kind, name) in names {
             match kind {
@@ -26,8 +26,10 @@ impl Observed {
                 Part::Listener => take(&mut part.listeners, &self.listeners, name),
             }
         }
-        let foreign = self.rulelists.iter().filter(|(name, _)| !ownership.is_ours(name));
-        part.rulelists.extend(foreign.map(|(name, rules)| (name.clone(), rules.clone())));
+        let lists = ours.listeners.values().map(|listener| &listener.rules);
+        for name in lists.filter(|name| !ownership.is_ours(name)) {
+            take(&mut part.rulelists, &self.rulelists, name);
+        }
         part
     }
 
@@ -42,15 +44,18 @@ impl Observed {
             ];
             let plain = kinds.into_iter().flat_map(|(part, names)| names.map(move |name| (part, name.clone())));
             let lists = self.rulelists.keys().map(|name| (Part::RuleList, name.clone()));
-            plain.chain(lists).filter(|(_, name)| ownership.is_ours(name)).chain(desired.names()).collect()
+            plain.filter(|(_, name)| ownership.is_ours(name)).chain(lists).chain(desired.names()).collect()
         };
         let names: &Names = match names {
             Some(names) => names,
             None => &ours(),
         };
         let mut lists = Delta::default();
-        lists.compare_lists(&desired.only(names), &self.only(names, ownership), ownership, &mut Vec::new());
-        self.rulelists.retain(|name, _| !lists.removed_rulelists.contains(name));
+        let ours = desired.only(names);
+        lists.compare_lists(&ours, &self.only(names, &ours, ownership), ownership, &mut Vec::new());
+        for name in &lists.removed_rulelists {
+            self.rulelists.remove(name);
+        }
         self.rulelists.extend(lists.rulelists);
         let mut told = Self::default();
         for (part, name) in names {

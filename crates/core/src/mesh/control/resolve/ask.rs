@@ -40,7 +40,8 @@ impl Resolver {
     /// Everything there is to say and to generate; what is to be on proxies is asked for pod by pod.
     pub fn everything(&self) -> Touched {
         let objects: BTreeSet<(Kind, ObjectName)> = self.world.objects.keys().cloned().collect();
-        let generated = objects.iter().cloned().chain(self.all_generated().into_keys()).collect();
+        let marked = self.world.objects.iter().filter(|(_, object)| standing(object) != Standing::User);
+        let generated = marked.map(|(key, _)| key.clone()).chain(self.all_generated().into_keys()).collect();
         Touched { objects, generated, ..Touched::default() }
     }
 }

@@ -12,9 +12,9 @@ use super::refs::Found;
 use super::sets::Purpose;
 use crate::mesh::control::allowed::Ban;
 use crate::mesh::control::names::{self, Inline};
-use crate::mesh::control::types::{EndpointSource, Hop, Kind, ObjectName, Protocol, Route, Target};
+use crate::mesh::control::types::{EndpointSource, Hop, Kind, ObjectName, Protocol, Route, Socket, Target};
 use crate::mesh::control::wire;
-use crate::mesh::control::world::{Flavour, Pod};
+use crate::mesh::control::world::{Flavour, Mark, Pod, Transport};
 use crate::mesh::control::{Note, Reason};
 
 /// A compiled Target.
@@ -114,12 +114,12 @@ impl Resolver {
         if let Some(callee) = &linked {
             return self.compile_callee(callee, target, asker, name, reads, notes);
         }
-        let spec = target.spec.as_ref().map(crate::mesh::control::types::Socket::to_value).unwrap_or_default();
+        let mut spec = target.spec.as_ref().map(Socket::to_value).unwrap_or_default();
         let protocol = target.spec.as_ref().map_or(Protocol::Discard, |spec| spec.protocol);
         let opened = target.spec.as_ref().map_or(Protocol::Discard, |spec| spec.opened().protocol);
         let name = name(&target.to_value());
         let mut terms = terms(target, protocol, opened);
-        let mut endpoints = Vec::new();
+        let (mut endpoints, mut sets) = (Vec::new(), Vec::new());
         for source in &target.endpoints {
             match source {
                 EndpointSource::Static { spec, weight } => {
@@ -132,8 +132,12 @@ impl Resolver {
                     reads.insert(Key::Members(Arc::clone(&set)));
                     self.say(&set, notes)?;
                     endpoints.extend(self.dynamic(&set, asker, &name, reads));
+                    sets.push(set);
                 }
             }
+        }
+        if let Some(socket) = target.spec.as_ref().filter(|_| sets.len() == target.endpoints.len()) {
+            self.acquaint(socket, &sets, &mut spec);
         }
         Ok(Compiled {
             cluster: Arc::new(cluster(name, protocol, spec, endpoints, target, None, notes)),
@@ -153,7 +157,7 @@ impl Resolver {
         notes: &mut Vec<Note>,
     ) -> Result<Compiled, Note> {
         let Reached { socket, tls, at } = self.reach(callee, reads, notes)?;
-        let spec = socket.to_value();
+        let mut spec = socket.to_value();
         let name = name(&json!({"target": target.to_value(), "spec": spec}));
         let opened = socket.opened().protocol;
         let mut terms = terms(target, socket.protocol, opened);
@@ -161,6 +165,10 @@ impl Resolver {
             Place::Pods(set) => {
                 reads.insert(Key::Members(Arc::clone(&set)));
                 self.say(&set, notes)?;
+                // behind a stub listens an app
+                if self.is_proxied(callee) {
+                    self.acquaint(&socket, std::slice::from_ref(&set), &mut spec);
+                }
                 self.dynamic(&set, asker, &name, reads)
             }
             Place::Name(elsewhere) => {
@@ -197,6 +205,30 @@ impl Resolver {
             endpoint(cluster, &address, spec, 1, draining)
         };
         addresses.map(one).collect()
+    }
+
+    fn is_proxied(&self, callee: &Callee) -> bool {
+        match callee {
+            Callee::VirtualService(name) => self.virtual_service(name).is_some_and(|one| one.is_proxy_type()),
+            Callee::Service(_) => false,
+        }
+    }
+
+    /// A JSONSocket client over UDP that only reaches proxies of ours repeats its header until it is answered, and says
+    /// when it is done. Anybody else would take both for data.
+    fn acquaint(&self, socket: &Socket, sets: &[SetId], spec: &mut Value) {
+        let Value::Object(spec) = spec else { return };
+        let (Some(port), Protocol::Udp) = (socket.port(), socket.opened().protocol) else { return };
+        if socket.protocol != Protocol::JsonSocket || spec.contains_key("handshake") {
+            return;
+        }
+        let is_ours = |name: &ObjectName| {
+            let app = self.world.pods.get(name).is_some_and(|pod| pod.declares(Transport::Udp, port));
+            matches!(self.marks.get(name), Some(Mark::Proxy(_))) && self.flavour(name) == Flavour::Portolan && !app
+        };
+        if sets.iter().filter_map(|set| self.sets.get(set)).flat_map(|set| &set.members).all(is_ours) {
+            spec.insert("handshake".to_owned(), json!({"retransmit_ms": 100}));
+        }
     }
 
     fn check(&self, protocol: Protocol, address: &str, terms: &mut Terms) -> Result<(), Note> {

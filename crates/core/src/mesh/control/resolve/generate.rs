@@ -99,7 +99,12 @@ impl Resolver {
                 vec![elsewhere.map_or_else(pods, |elsewhere| json!({"spec": {"address": elsewhere}}))]
             }
         };
-        let mut cluster = json!({"spec": compiled.cluster.spec, "endpoints": endpoints});
+        let mut spec = compiled.cluster.spec.clone();
+        if let Value::Object(spec) = &mut spec {
+            // follows from the pods, as it would for a user's Target
+            spec.remove("handshake");
+        }
+        let mut cluster = json!({"spec": spec, "endpoints": endpoints});
         if let Some(tls) = &compiled.cluster.tls {
             cluster["tls"] = tls.clone();
         }

@@ -198,7 +198,11 @@ impl Resolver {
                 }
             }
             Change::Proxy(name, facts) => {
-                let differs = self.world.apply(Change::Proxy(name.clone(), facts));
+                // one that has said nothing yet is taken for ours: when it says so, nothing is different
+                let said = |world: &World| world.proxies.get(&name).cloned().unwrap_or_default();
+                let before = said(&self.world);
+                self.world.apply(Change::Proxy(name.clone(), facts));
+                let differs = said(&self.world) != before;
                 if let Some(pod) = self.world.pods.get(&name).filter(|_| differs) {
                     let candidates = self.index.candidates(&name, pod);
                     self.regroup(&name, candidates, PodChange { placed_differently: true, reached_differently: false });
@@ -272,7 +276,10 @@ impl Resolver {
             let annotations =
                 object.filter(|_| resolver.is_users(kind, &name)).map(|object| object.annotations.clone());
             let found = resolver.virtual_service(&name).filter(|_| kind == Kind::VirtualService);
-            (annotations, found.map(|one| (one.listener.clone(), one.selector.clone(), one.ours.tls.clone())))
+            let callee = |one: &Arc<VirtualService>| {
+                (one.listener.clone(), one.selector.clone(), one.ours.tls.clone(), one.is_proxy_type())
+            };
+            (annotations, found.map(callee))
         };
         let before = facet(self);
         if !self.world.apply(Change::Object(kind, name.clone(), object)) {
