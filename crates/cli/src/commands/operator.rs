@@ -1,6 +1,7 @@
 //! `portolan operator`: the control plane against a cluster.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -185,6 +186,31 @@ struct MeshArgs {
         help_heading = "Mesh"
     )]
     mesh_proxy_token_secret: String,
+
+    /// Speak TLS to proxies; this authority signs their certificates, each for POD.NAMESPACE.pod
+    #[arg(long, env = "PORTOLAN_MESH_PROXY_CA", value_name = "FILE", help_heading = "Mesh")]
+    mesh_proxy_ca: Option<PathBuf>,
+
+    /// Bring this certificate to proxies that ask for one
+    #[arg(
+        long,
+        env = "PORTOLAN_MESH_PROXY_CERT",
+        value_name = "FILE",
+        requires = "mesh_proxy_ca",
+        requires = "mesh_proxy_key",
+        help_heading = "Mesh"
+    )]
+    mesh_proxy_cert: Option<PathBuf>,
+
+    /// The certificate's key
+    #[arg(
+        long,
+        env = "PORTOLAN_MESH_PROXY_KEY",
+        value_name = "FILE",
+        requires = "mesh_proxy_cert",
+        help_heading = "Mesh"
+    )]
+    mesh_proxy_key: Option<PathBuf>,
 }
 
 /// Whether names may cross namespaces.
@@ -199,20 +225,25 @@ enum CrossNamespace {
 }
 
 impl MeshArgs {
-    fn options(self) -> mesh::Options {
+    fn options(self) -> Result<mesh::Options, mesh::BadFile> {
         let Self {
             cluster_domain,
             mesh_cross_namespace,
             mesh_deny_endpoint,
             mesh_adopt_legacy,
             mesh_proxy_token_secret,
+            mesh_proxy_ca,
+            mesh_proxy_cert,
+            mesh_proxy_key,
         } = self;
+        let own = mesh_proxy_cert.zip(mesh_proxy_key);
+        let proxy_tls = mesh_proxy_ca.map(|authority| mesh::TlsFiles { authority, own }.read()).transpose()?;
         let cross_namespace = match mesh_cross_namespace {
             CrossNamespace::Grant => mesh::CrossNamespace::Grant,
             CrossNamespace::Deny => mesh::CrossNamespace::Deny,
             CrossNamespace::Open => mesh::CrossNamespace::Open,
         };
-        mesh::Options {
+        Ok(mesh::Options {
             settings: mesh::Settings {
                 domain: mesh::Domain::new(&cluster_domain),
                 cross_namespace,
@@ -221,8 +252,9 @@ impl MeshArgs {
             },
             adopt_legacy: mesh_adopt_legacy,
             token_secret: mesh_proxy_token_secret,
+            proxy_tls,
             ..mesh::Options::default()
-        }
+        })
     }
 }
 
@@ -276,7 +308,7 @@ pub(crate) fn run(args: Args, program: Program) -> Result<Exit, Failure> {
         let (client, address) = cluster.client_and_address().await?;
         let runs = |capability| capabilities.contains(&capability);
         let egress = egress::Options { families, ..egress::Options::default() };
-        let mut mesh = mesh.options();
+        let mut mesh = mesh.options().map_err(|cause| failed(cause.to_string()))?;
         mesh.settings.api_servers.extend(address);
         let parts = Parts {
             egress: runs(Capability::Egress).then_some(egress),

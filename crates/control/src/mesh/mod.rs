@@ -30,6 +30,7 @@ mod worker;
 pub use ipnet::IpNet;
 pub use observe::Cache;
 pub use portolan_core::mesh::control::{CrossNamespace, Domain, Settings};
+pub use portolan_drivers::l7mp::{BadFile, TlsFiles};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
