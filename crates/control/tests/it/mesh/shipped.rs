@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
-use portolan_api::mesh::VirtualService;
+use portolan_api::mesh::{Rule, VirtualService};
 use portolan_control::mesh;
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ on_both_servers!(
     an_edit_keeps_the_sessions_of_a_real_proxy,
     restart_removes_leftovers,
     steady_state_zero_writes,
+    media_plane_controller_call,
     c7_sessions_of_withdrawn_objects_go_on_unless_they_are_to_go,
 );
 on_both_servers!(on_its_own_server Embedded all_namespaces);
@@ -180,6 +181,57 @@ async fn all_namespaces(backend: Backend) -> anyhow::Result<()> {
         assert_eq!(listeners.as_array().map(Vec::len), Some(1));
         assert_eq!(listeners[0]["name"], format!("v.{namespace}.virtualservice.cluster.local"));
     }
+    operator.process.stop().await?;
+    Ok(())
+}
+
+/// l7mp's media plane controller makes a call of four VirtualServices and four Rules in their rulelists, and asks for each
+/// object until it has an annotation, for ever.
+async fn media_plane_controller_call(backend: Backend) -> anyhow::Result<()> {
+    let mut world = World::new(backend).await?;
+    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
+    let operator = world.operator().await?;
+    let (services, rules) = (world.api::<VirtualService>(), world.api::<Rule>());
+    let streams = [("a-rtp", 7001), ("a-rtcp", 7002), ("b-rtp", 7003), ("b-rtcp", 7004)];
+    for (name, port) in streams {
+        let service = json!({ "metadata": { "name": name }, "spec": {
+            "selector": { "matchLabels": { "app": "gateway" } },
+            "listener": { "spec": { "UDP": { "port": port } } },
+            "rules": [],
+        } });
+        services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        let rule = json!({ "metadata": { "name": name }, "spec": {
+            "selector": { "matchLabels": { "app": "gateway" } },
+            "rulelist": format!("{name}.{}.virtualservice.cluster.local", world.namespace),
+            "position": 0,
+            "rule": { "action": { "route": { "destination": { "spec": { "Echo": {} } } } } },
+        } });
+        rules.create(&PostParams::default(), &serde_json::from_value(rule)?).await?;
+    }
+    for (name, _) in streams {
+        eventually(&format!("the polling for {name} ends"), async || {
+            let service = services.get(name).await?.metadata.annotations.unwrap_or_default();
+            let rule = rules.get(name).await?.metadata.annotations.unwrap_or_default();
+            Ok(!service.is_empty() && !rule.is_empty())
+        })
+        .await?;
+    }
+    for (_, port) in streams {
+        answers(&Caller::new(at, port)?).await?;
+    }
+    for (name, _) in streams {
+        rules.delete(name, &DeleteParams::default()).await?;
+        services.delete(name, &DeleteParams::default()).await?;
+    }
+    eventually("the call left nothing", async || {
+        for kind in ["listeners", "rulelists", "rules", "routes", "clusters"] {
+            if world.held(at, kind).await? != none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+    .await?;
     operator.process.stop().await?;
     Ok(())
 }
