@@ -349,13 +349,23 @@ async fn users_meet_at_a_worker(backend: Backend) -> anyhow::Result<()> {
     meet(&a, &b).await?;
     assert!(began.elapsed() < Duration::from_secs(8), "within 3 retries of 2 s: {:?}", began.elapsed());
 
-    // user A goes: its session ends, and user B's does not
+    // user A goes: its session ends at the gateway and at the worker, and user B's does not
     cluster.world.api::<VirtualService>().delete("gateway-user-a-vsvc", &DeleteParams::default()).await?;
     eventually("user A's session is gone", async || {
         Ok(cluster.sessions("gateway-0", "gateway-user-a-vsvc").await? == 0)
     })
     .await?;
     assert_eq!(cluster.sessions("gateway-0", "gateway-user-b-vsvc").await?, 1);
+    let mut left = 0;
+    eventually("it is gone at the worker", async || {
+        left = 0;
+        for other in WORKERS.into_iter().filter(|other| *other != worker) {
+            left += calls(&cluster, other).await?.get("1").copied().unwrap_or_default();
+        }
+        Ok(left < 2)
+    })
+    .await?;
+    assert_eq!(left, 1, "user B's session is there");
     cluster.process.stop().await?;
     Ok(())
 }
