@@ -18,7 +18,11 @@ use super::away::echo;
 use super::harness::{API, World, fresh_address};
 use crate::harness::{Backend, eventually, on_both_servers};
 
-on_both_servers!(a_real_l7mp_is_left_alone_by_an_operator_that_starts_again, a_real_l7mp_that_forgot_is_told_again);
+on_both_servers!(
+    a_real_l7mp_is_left_alone_by_an_operator_that_starts_again,
+    a_real_l7mp_that_forgot_is_told_again,
+    sessions_that_a_real_l7mp_cuts_are_told,
+);
 
 type Objects = BTreeMap<String, BTreeMap<String, Value>>;
 
@@ -129,6 +133,21 @@ async fn a_real_l7mp_that_forgot_is_told_again(backend: Backend) -> anyhow::Resu
     let two = format!("two.{}.virtualservice.cluster.local", world.namespace);
     eventually("the other one is back", async || Ok(l7mp.names("listeners") == [two.clone()])).await?;
     assert_eq!(l7mp.names("clusters").len(), 1);
+    operator.process.stop().await?;
+    Ok(())
+}
+
+async fn sessions_that_a_real_l7mp_cuts_are_told(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    let l7mp = L7mp::start().await?;
+    world.stand_in("l7mp", &[("app", "l7mp")], l7mp.address).await?;
+    let operator = world.operator().await?;
+    let websocket = |port: u16| echo("v", "l7mp", port).replace("UDP", "WebSocket");
+    world.apply(&websocket(7001)).await?;
+    world.until("v", "Programmed", "True", "Programmed").await?;
+    assert!(!world.events("VirtualService", "v").await?.contains(&"SessionsCut".to_owned()));
+    world.apply(&websocket(7002)).await?;
+    world.told("VirtualService", "v", "SessionsCut").await?;
     operator.process.stop().await?;
     Ok(())
 }
