@@ -7,6 +7,8 @@ use crate::mesh::control::wire::ProxyConfig;
 
 /// Who we are to the proxy.
 const OWNER: &str = "portolan-mesh";
+/// Changes in one transaction: thousands take longer than a call may.
+const MOST: usize = 2_000;
 
 pub(super) fn calls(desired: &ProxyConfig, observed: &super::Observed, delta: &Delta, steps: &mut Steps) {
     let mut ops = Vec::new();
@@ -69,7 +71,8 @@ pub(super) fn calls(desired: &ProxyConfig, observed: &super::Observed, delta: &D
     ops.extend(delta.clusters.removed.iter().map(|name| delete("cluster", name, false)));
     let endpoints = delta.endpoints.values().flat_map(|kinds| &kinds.removed);
     ops.extend(endpoints.map(|name| delete("endpoint", name, true)));
-    if !ops.is_empty() {
+    // in order, so that a part that is in force needs nothing of those that follow
+    for ops in ops.chunks(MOST) {
         let body = Some(json!({"owner": OWNER, "ops": ops}));
         steps.calls.push(Call { verb: Verb::Post, path: "/api/v2/apply".to_owned(), body });
     }
