@@ -26,15 +26,15 @@ pub(crate) struct Args {
     text: Option<String>,
 
     /// Send from here; without it from a free port
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Datagram")]
     from: Option<SocketAddr>,
 
     /// Wait for as many answers
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Datagram")]
     answers: usize,
 
     /// Wait for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, help_heading = "Datagram")]
     timeout: u64,
 }
 

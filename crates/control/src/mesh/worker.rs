@@ -26,6 +26,8 @@ use crate::runtime::backoff::Backoff;
 
 /// How often a proxy at rest is looked at.
 const RECHECK: Duration = Duration::from_mins(5);
+/// The same where it refused something: a port that was in use may be free.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
 /// A proxy where nobody listens says so at once, and is asked at least this often: one that starts is soon found.
 const KNOCK: Duration = Duration::from_millis(500);
 /// What is at once.
@@ -149,7 +151,8 @@ impl Worker {
                     self.report.away = None;
                     self.tell();
                     delays.reset();
-                    self.rest(jittered(RECHECK)).await;
+                    let pause = if self.report.refused.is_empty() { RECHECK } else { TRY_AGAIN };
+                    self.rest(jittered(pause)).await;
                 }
                 Ok(Brought::Unlike) => {
                     self.tell();
@@ -190,7 +193,7 @@ impl Worker {
         let _slot = slots.acquire().await.ok();
         if let Some(flavour) = met {
             self.look(flavour).await?;
-            self.looks_again = names.is_empty() && self.report.in_force > 0;
+            self.looks_again = names.is_empty() && self.report.in_force > 0 && self.report.refused.is_empty();
             // it may take it this time
             self.report.refused.clear();
         }

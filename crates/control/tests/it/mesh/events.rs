@@ -16,6 +16,7 @@ on_both_servers! {
     what_happens_to_objects_is_told_once_and_a_restart_repeats_nothing,
     a_proxy_that_is_away_and_back_is_told_on_its_pod,
     what_a_proxy_refuses_is_told_on_its_pod_and_in_the_condition,
+    a_port_in_use_is_taken_once_it_is_free,
     clients_of_the_shipped_operator_are_told_what_they_wait_for,
 }
 
@@ -133,6 +134,19 @@ async fn what_a_proxy_refuses_is_told_on_its_pod_and_in_the_condition(backend: B
             .any(|one| one.type_ == "Programmed" && one.status == "False" && one.message.contains("nowhere")))
     })
     .await?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
+async fn a_port_in_use_is_taken_once_it_is_free(backend: Backend) -> anyhow::Result<()> {
+    let mut world = World::new(backend).await?;
+    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
+    let operator = world.operator().await?;
+    let used = std::net::TcpListener::bind((at, 9003))?;
+    world.apply("{apiVersion: l7mp.io/v1, kind: VirtualService, metadata: {name: v}, spec: {selector: {matchLabels: {app: gateway}}, listener: {protocol: TCP, port: 9003}, rules: [{action: {route: {destination: {spec: {protocol: Echo}}}}}]}}").await?;
+    world.until("v", "Programmed", "False", "Rejected").await?;
+    drop(used);
+    world.until("v", "Programmed", "True", "Programmed").await?;
     operator.process.stop().await?;
     Ok(())
 }
