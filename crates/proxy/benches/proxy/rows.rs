@@ -16,6 +16,7 @@ use portolan_bench::{Bench, Goal, Side};
 use std::cell::RefCell;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -225,7 +226,7 @@ impl Table {
         if self.bench.wants(name) {
             let (mut stream, bytes) = (connect_websocket(OURS + WS_TO_SINK)?, frames(FRAMES, 64));
             let turn = || {
-                let mut window = Window::new(&self.single);
+                let mut window = Window::new(from_ref(&self.single));
                 for write in 1..=FRAME_WRITES {
                     place::beside(place::THEIRS);
                     stream.write_all(&bytes)?;
@@ -310,8 +311,14 @@ impl Table {
         if !self.bench.wants(&name) {
             return Ok(());
         }
-        let ours = Crowd::new(Contestant::ours(workers, &config(OURS))?, OURS + TO_SINK, &self.single)?;
-        let bare = Crowd::new(Contestant::bare("plain", 1, BARE + TO_SINK, SINK)?, BARE + TO_SINK, &self.single)?;
+        let (sinks, to_sink, sink) = if workers > 1 {
+            (&*self.split, TO_SPLIT_SINK, SPLIT_SINK)
+        } else {
+            (from_ref(&self.single), TO_SINK, SINK)
+        };
+        let ours = Crowd::new(Contestant::ours(workers, &config(OURS))?, OURS + to_sink, sinks)?;
+        let bare = Contestant::bare("plain", workers, BARE + to_sink, sink)?;
+        let bare = Crowd::new(bare, BARE + to_sink, sinks)?;
         let (ours, bare) = (RefCell::new(ours), RefCell::new(bare));
         let (side, their_side) = (arriving("portolan", &ours), arriving("bare forwarder", &bare));
         self.bench.compare(&name, "session and its first packet", Goal::value(10_000.0), side, their_side)?;
@@ -330,11 +337,11 @@ impl Table {
         if !self.bench.wants(name) {
             return Ok(());
         }
-        let mut crowd = Crowd::new(Contestant::ours(1, &config(OURS))?, OURS + TO_SINK, &self.single)?;
+        let mut crowd = Crowd::new(Contestant::ours(1, &config(OURS))?, OURS + TO_SINK, from_ref(&self.single))?;
         let idle = crowd.process.resident()?;
         self.bench.count("memory, idle", "MiB", Goal::value(20.0), idle as f64 / MIB as f64)?;
         crowd.prepare(IDLE_SESSIONS)?;
-        crowd.arrive()?;
+        crowd.arrive();
         let each = (crowd.process.resident()? - idle) as f64 / IDLE_SESSIONS as f64;
         self.bench.count(name, "bytes each", Goal::value(1024.0), each)?;
         let micros: f64 = crowd.process.order("list sessions")?.parse()?;
@@ -366,7 +373,7 @@ impl Table {
             let client = clients(1, OURS + TO_SINK)?.remove(0);
             let began = Instant::now();
             let ours = Contestant::ours(1, &config(OURS))?;
-            await_passage(&self.single, || drop(client.send(b"first")))?;
+            await_passage(from_ref(&self.single), || drop(client.send(b"first")))?;
             took.push(began.elapsed().as_secs_f64() * 1000.0);
             drop(ours);
         }
@@ -385,6 +392,6 @@ fn at_once(loads: &mut [Load<'_>]) -> u64 {
 
 /// Strangers who come to a contestant in each turn.
 fn arriving<'a>(name: &str, crowd: &'a RefCell<Crowd<'_>>) -> Side<'a> {
-    let side = Side::new(name, || crowd.borrow_mut().arrive());
+    let side = Side::new(name, || Ok(crowd.borrow_mut().arrive()));
     side.prepared(|| crowd.borrow_mut().prepare(NEW_SESSIONS)).of_processes(vec![crowd.borrow().process.pid()])
 }

@@ -8,6 +8,7 @@ use anyhow::ensure;
 use portolan_proxy::io::sys::{Buffers, Gather, RecvBatch, SockAddr, coalesce, send_one, set_option, udp_listener};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ impl Sink {
             set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_INCOMING_CPU, i32::try_from(*processor)?)?;
             let count = Arc::new(AtomicU64::new(0));
             let counted = Arc::clone(&count);
-            std::thread::spawn(move || count_all(&socket, &counted, std::slice::from_ref(processor)));
+            std::thread::spawn(move || count_all(&socket, &counted, from_ref(processor)));
             Ok(Self { count })
         };
         place::ALL.iter().map(sink).collect()
@@ -53,6 +54,10 @@ impl Sink {
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
+}
+
+fn count_of(sinks: &[Sink]) -> u64 {
+    sinks.iter().map(Sink::count).sum()
 }
 
 /// Looks again and again instead of waiting: being woken would cost whoever sends, and some more than others.
@@ -109,7 +114,7 @@ impl<'a> Load<'a> {
     pub(crate) fn new(shape: Shape, port: u16, sink: &'a Sink) -> anyhow::Result<Self> {
         let mut load = Self::of(shape, port, sink, (0..shape.flows).collect())?;
         let mut gather = Gather::default();
-        await_passage(sink, || load.send_burst(&mut gather))?;
+        await_passage(from_ref(sink), || load.send_burst(&mut gather))?;
         Ok(load)
     }
 
@@ -140,7 +145,7 @@ impl<'a> Load<'a> {
         }
         let load = |worker: &usize| {
             let own = Self::of(shape, port, &sinks[*worker], std::mem::take(&mut flows[*worker]))?;
-            Ok(Self { processor: std::slice::from_ref(&place::ALL[*worker]), ..own })
+            Ok(Self { processor: from_ref(&place::ALL[*worker]), ..own })
         };
         workers.iter().map(load).collect()
     }
@@ -157,7 +162,7 @@ impl<'a> Load<'a> {
     /// Sends the packets of one turn and says how many arrived.
     pub(crate) fn turn(&mut self) -> u64 {
         let Shape { burst, volley, packets, .. } = self.shape;
-        let (mut window, mut gather) = (Window::new(self.sink), Gather::default());
+        let (mut window, mut gather) = (Window::new(from_ref(self.sink)), Gather::default());
         let mut sent = 0;
         place::beside(self.processor);
         while sent < packets {
@@ -190,7 +195,7 @@ impl<'a> Load<'a> {
 }
 
 /// Clients that have no socket here.
-struct Strangers {
+pub(crate) struct Strangers {
     socket: OwnedFd,
     /// IPv4 and UDP headers, and what is said.
     packet: Vec<u8>,
@@ -201,7 +206,7 @@ impl Strangers {
     const FIRST: u16 = 20_000;
     const HEADERS: usize = 28;
 
-    fn new(port: u16, size: usize) -> anyhow::Result<Self> {
+    pub(crate) fn new(port: u16, size: usize) -> anyhow::Result<Self> {
         // SAFETY: no pointer is passed; a non-negative result is a fresh descriptor.
         let socket = unsafe {
             let socket = libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_RAW);
@@ -221,7 +226,7 @@ impl Strangers {
         Ok(Self { socket, packet })
     }
 
-    fn send(&mut self, client: usize) {
+    pub(crate) fn send(&mut self, client: usize) {
         let port = Self::FIRST + client as u16;
         self.packet[20..22].copy_from_slice(&port.to_be_bytes());
         let to = SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -229,9 +234,9 @@ impl Strangers {
     }
 }
 
-/// How many packets are under way to a sink.
+/// How many packets are under way to some sinks.
 pub(crate) struct Window<'a> {
-    sink: &'a Sink,
+    sinks: &'a [Sink],
     before: u64,
     pub(crate) lost: u64,
     /// What had arrived when it last became more, and when.
@@ -239,19 +244,24 @@ pub(crate) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    pub(crate) fn new(sink: &'a Sink) -> Self {
-        Self { sink, before: sink.count(), lost: 0, progress: (0, Instant::now()) }
+    pub(crate) fn new(sinks: &'a [Sink]) -> Self {
+        Self { sinks, before: count_of(sinks), lost: 0, progress: (0, Instant::now()) }
     }
 
     /// Waits until all that was sent has arrived or is lost.
     pub(crate) fn drain(&mut self, sent: u64) {
-        while self.under_way(sent) > 0 {
+        self.drain_to(sent, 0);
+    }
+
+    /// The same, but for so many at most.
+    pub(crate) fn drain_to(&mut self, sent: u64, rest: u64) {
+        while self.under_way(sent) > rest {
             std::thread::sleep(REST);
         }
     }
 
     fn under_way(&mut self, sent: u64) -> u64 {
-        let arrived = self.sink.count() - self.before;
+        let arrived = count_of(self.sinks) - self.before;
         let missing = sent.saturating_sub(arrived + self.lost);
         if arrived != self.progress.0 || missing == 0 {
             self.progress = (arrived, Instant::now());
@@ -274,17 +284,17 @@ pub(crate) fn clients(count: usize, port: u16) -> anyhow::Result<Vec<UdpSocket>>
 }
 
 /// Sends until something arrives, and waits until nothing more does.
-pub(crate) fn await_passage(sink: &Sink, mut send: impl FnMut()) -> anyhow::Result<()> {
-    let (began, before) = (Instant::now(), sink.count());
-    while sink.count() == before {
+pub(crate) fn await_passage(sinks: &[Sink], mut send: impl FnMut()) -> anyhow::Result<()> {
+    let (began, before) = (Instant::now(), count_of(sinks));
+    while count_of(sinks) == before {
         ensure!(began.elapsed() < Duration::from_secs(10), "no packet passed within 10 s");
         // nobody may listen yet
         send();
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut seen = before;
-    while sink.count() != seen {
-        seen = sink.count();
+    while count_of(sinks) != seen {
+        seen = count_of(sinks);
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
