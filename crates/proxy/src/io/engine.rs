@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 
 /// Commands that wait for one worker.
 const COMMANDS: usize = 65_536;
-/// Sessions that one worker lists at a time: about a millisecond.
-const SLICE: usize = 100;
+/// Sessions that one worker lists at a time: packets wait for about a tenth of a millisecond.
+const SLICE: usize = 10;
 /// How long an answer of a worker is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Attempts to start a worker, and the time between two.
