@@ -19,6 +19,14 @@ pub(super) struct Group {
     last: u32,
 }
 
+/// A received buffer: whose it is, and the slot that this flow had when it came.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Arrived {
+    key: FlowKey,
+    hash: u64,
+    slot: Option<u32>,
+}
+
 /// Ends a chain.
 const END: u32 = u32::MAX;
 
@@ -35,25 +43,26 @@ impl Worker {
             if received.data.len() > received.segment {
                 coalesced += received.datagrams() as u64;
             }
-            self.assign(port, i);
+            let (address, peer_port) = self.received.from(i).key();
+            let key = FlowKey::new(address, port, peer_port);
+            self.arrived[i] = Arrived { key, hash: self.flows.hash(&key), slot: None };
         }
         self.stats.segments_in.add(coalesced);
+        // All flows are looked for before any is worked on: what is not in the cache comes at the same time.
+        for arrived in &mut self.arrived[..count] {
+            arrived.slot = self.flows.get(arrived.hash, &arrived.key, |slot| self.hot[slot as usize].key);
+        }
+        for i in 0..count {
+            self.assign(port, i);
+        }
         for at in 0..self.groups.len() {
             self.pass_group(self.groups[at]);
         }
     }
 
-    /// Finds or makes the session of buffer `i` and adds it to the flow's group.
+    /// Makes sure that buffer `i` has a session and adds it to the flow's group.
     fn assign(&mut self, port: u32, i: usize) {
-        let from = *self.received.from(i);
-        let (address, peer_port) = from.key();
-        let key = FlowKey::new(address, port, peer_port);
-        let hash = self.flows.hash(&key);
-        let found = self.flows.get(hash, &key, |slot| self.hot[slot as usize].key);
-        if found.is_none() && self.is_farewell(&key, self.received.data(i)) {
-            return;
-        }
-        let Some(slot) = found.or_else(|| self.open_udp(key, hash, &from, self.dscp_of(port, i))) else { return };
+        let Some(slot) = self.known(i).or_else(|| self.welcome(port, i)) else { return };
         self.next_in_group[i] = END;
         let hot = &mut self.hot[slot as usize];
         if hot.batch == self.batch {
@@ -65,6 +74,23 @@ impl Worker {
             hot.group = self.groups.len() as u16;
             self.groups.push(Group { slot, first: i as u32, last: i as u32 });
         }
+    }
+
+    /// The session that was found for buffer `i`, unless one of the buffers before has ended it.
+    fn known(&self, i: usize) -> Option<u32> {
+        let Arrived { key, slot, .. } = &self.arrived[i];
+        slot.filter(|slot| self.hot[*slot as usize].key == *key && self.hot[*slot as usize].generation != u32::MAX)
+    }
+
+    /// Makes a session for buffer `i`, unless one of the buffers before did.
+    fn welcome(&mut self, port: u32, i: usize) -> Option<u32> {
+        let Arrived { key, hash, .. } = self.arrived[i];
+        let found = self.flows.get(hash, &key, |slot| self.hot[slot as usize].key);
+        if found.is_some() || self.is_farewell(&key, self.received.data(i)) {
+            return found;
+        }
+        let from = *self.received.from(i);
+        self.open_udp(key, hash, &from, self.dscp_of(port, i))
     }
 
     /// The code point of buffer `i`, where the port reads it.
