@@ -27,8 +27,7 @@ impl Worker {
         stage.cluster = Some(Arc::clone(cluster));
         stage.outlet = Some(Arc::clone(outlet));
         stage.pending = true;
-        let label = (Arc::clone(&cluster.name), cluster.spec.protocol());
-        *self.stats.by_name.lock().clusters.entry(label).or_default() += 1;
+        self.stats.by_name.lock().clusters.count(&cluster.name, cluster.spec.protocol());
         Ok(())
     }
 
@@ -60,7 +59,7 @@ impl Worker {
 
     /// A cluster takes no more of something.
     fn open_circuit(&self, cluster: &Cluster, limit: &'static str) -> Failure {
-        *self.stats.by_name.lock().circuits.entry((Arc::clone(&cluster.name), limit)).or_default() += 1;
+        self.stats.by_name.lock().circuits.count(&cluster.name, limit);
         Failure::unavailable(format!("Circuit of cluster \"{}\" is open: {limit}", cluster.name))
     }
 }

@@ -1,5 +1,6 @@
 //! Clusters while they run: balancing, circuits, the health of endpoints.
 
+use super::apart::Apart;
 use super::health::Health;
 use super::rate::Limiter;
 use super::stats::Meter;
@@ -26,7 +27,7 @@ pub(super) struct Outlet {
     pub meter: Meter,
     /// The same by session, where that is asked for; live sessions only.
     pub meters: Mutex<BTreeMap<String, Arc<Meter>>>,
-    pub limiter: Limiter,
+    pub limiter: Apart<Limiter>,
     /// Sessions placed so far, for policies that go by turns.
     turns: AtomicU64,
 }
@@ -155,7 +156,8 @@ impl Layout {
         now: u64,
     ) -> Option<usize> {
         let sessions = |at: usize| self.states.get(at).map_or(0, |state| state.sessions.load(Relaxed) as u64);
-        let turn = self.outlet.turns.fetch_add(1, Relaxed);
+        let by_turns = self.cluster.balancer == BalancerKind::RoundRobin;
+        let turn = if by_turns { self.outlet.turns.fetch_add(1, Relaxed) } else { 0 };
         let picked = self.balancer.pick(&Ask { metadata, client, random, turn, sessions: &sessions })?;
         if self.states[picked].health.lock().takes(now) {
             return Some(picked);

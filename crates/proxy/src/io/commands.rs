@@ -221,9 +221,7 @@ impl Worker {
 
     /// The live session of a name, if it is here and fits.
     fn named(&self, name: &str, filter: &SessionFilter) -> Option<Key> {
-        let place = self.shared.names.find(name).filter(|place| place.worker == self.id)?;
-        let session = self.sessions.get(place.key)?;
-        (*session.name == *name && fits(session, filter)).then_some(place.key)
+        self.session_named(name).filter(|session| fits(session, filter)).map(|session| session.key)
     }
 
     /// Looks at the next sessions in order; packets wait for one slice at most.

@@ -115,8 +115,8 @@ impl Worker {
     }
 
     fn attempt(&mut self, session: &mut Session, stage: usize, found: Option<&[IpAddr]>) -> Result<Attempt, Failure> {
-        let name = Arc::clone(&session.stages[stage].cluster_name);
-        let layout = self.layouts.get(&name).cloned();
+        let name = &session.stages[stage].cluster_name;
+        let layout = self.layouts.get(name).cloned();
         let layout = layout.ok_or_else(|| Failure::not_found(format!("Cannot find cluster \"{name}\"")))?;
         let cluster = &layout.cluster;
         if session.stages[stage].outlet.is_none() {
@@ -191,10 +191,15 @@ impl Worker {
             .or(session.stages[stage].endpoint.as_ref().and_then(|e| e.port))
             .or(port);
         let port = port.ok_or_else(|| Failure::connect("No remote port defined").final_one())?;
-        let host = url.as_ref().and_then(|url| url.host.clone());
-        let host =
-            host.or_else(|| session.stages[stage].endpoint.as_ref().map(|e| e.address.clone())).unwrap_or_default();
-        let Some(address) = self.address_of(session, stage, &host, found)? else { return Ok(None) };
+        let endpoint = session.stages[stage].endpoint.as_ref();
+        let host = url.as_ref().and_then(|url| url.host.as_deref()).or(endpoint.map(|e| &*e.address)).unwrap_or("");
+        let address = if let Some(address) = literal(host) {
+            Some(address)
+        } else {
+            let host = host.to_owned();
+            self.address_of(session, stage, &host, found)?
+        };
+        let Some(address) = address else { return Ok(None) };
         let address = self.shared.home.meant(address);
         self.check_policy(address, port)?;
         let to = SocketAddr::new(address, port);
@@ -207,6 +212,8 @@ impl Worker {
         }
         let stream = if let ClusterSpec::WebSocket(ws) = spec {
             let target = url.unwrap_or_default();
+            let endpoint = session.stages[stage].endpoint.as_ref();
+            let host = target.host.as_deref().or(endpoint.map(|e| &*e.address)).unwrap_or("");
             self.ws_stream(session, ws, socket, &format!("{host}:{port}"), target.path)
         } else {
             let framing = if let ClusterSpec::Tcp(tcp) = spec { tcp.framing } else { Framing::None };
@@ -274,7 +281,7 @@ impl Worker {
         Framer::new(framing, self.snapshot.admin.limits.ws_message).map_or(Codec::Bytes, Codec::Framed)
     }
 
-    /// The address of a host; nothing while it is looked up.
+    /// The address of a name; nothing while it is looked up.
     fn address_of(
         &mut self,
         session: &mut Session,
@@ -282,9 +289,6 @@ impl Worker {
         host: &str,
         found: Option<&[IpAddr]>,
     ) -> Result<Option<IpAddr>, Failure> {
-        if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
-            return Ok(Some(address.to_canonical()));
-        }
         let unknown = || Failure::connect(format!("getaddrinfo ENOTFOUND {host}"));
         let known = match found {
             Some(_) => None,
@@ -308,8 +312,8 @@ impl Worker {
 
     /// The local end to bind to; several addresses are used in turn.
     fn local_end(bind: &Bind, to: IpAddr, sequence: u64) -> Option<SocketAddr> {
-        let fitting: Vec<IpAddr> = bind.addresses.iter().copied().filter(|a| a.is_ipv4() == to.is_ipv4()).collect();
-        let address = fitting.get((sequence as usize).checked_rem(fitting.len()).unwrap_or(0)).copied();
+        let fitting = || bind.addresses.iter().copied().filter(|address| address.is_ipv4() == to.is_ipv4());
+        let address = (sequence as usize).checked_rem(fitting().count()).and_then(|turn| fitting().nth(turn));
         let any: IpAddr =
             if to.is_ipv4() { std::net::Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
         match (address, bind.port) {
@@ -501,6 +505,11 @@ fn meter_session(session: &mut Session, stage: usize) {
 /// Whether a WebSocket still waits for the answer to its upgrade.
 pub(super) fn is_upgrading(stream: &Stream) -> bool {
     matches!(&stream.codec, Codec::Ws(state) if state.nonce.is_some())
+}
+
+/// The address that a host is written as, if it is no name.
+fn literal(host: &str) -> Option<IpAddr> {
+    host.trim_matches(['[', ']']).parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 fn connect_failure(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) -> Failure {

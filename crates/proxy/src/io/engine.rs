@@ -1,5 +1,6 @@
 //! The handle to all workers.
 
+use super::apart::Apart;
 use super::cluster::lay_out;
 use super::commands::{Command, Swept, Treatment, code_point};
 use super::connect::allowed_path;
@@ -24,8 +25,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -97,8 +98,7 @@ impl DataPlane {
             generation: AtomicU64::new(0),
             registry: super::cluster::Registry::default(),
             names: SessionNames::default(),
-            sequence: AtomicU64::new(0),
-            active: AtomicUsize::new(0),
+            counts: Apart::default(),
             most_sessions: (descriptors - RESERVE.min(descriptors / 4)) as usize,
             stats: (0..workers).map(|_| Arc::new(WorkerStats::default())).collect(),
             rings,
@@ -123,7 +123,7 @@ impl DataPlane {
         listeners.values().flat_map(|running| &running.ports).for_each(|port| port.listener.store(None));
         drop(listeners);
         self.tell_all(|| Command::Drain);
-        while self.shared.active.load(Relaxed) > 0 && Instant::now() < until {
+        while self.shared.counts.active.load(Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.stop();
@@ -225,7 +225,7 @@ impl Engine for DataPlane {
         for before in next.changed_listeners.iter().filter_map(|change| change.before.as_ref()) {
             if let Some(running) = ports.listeners.remove(&before.name) {
                 let limiter = Arc::clone(&running.inlet.limiter);
-                edited.insert(Arc::clone(&before.name), (running.inlet.next.load(Relaxed), limiter));
+                edited.insert(Arc::clone(&before.name), (running.inlet.counts.next.load(Relaxed), limiter));
                 gone.push(running);
             }
         }
@@ -295,7 +295,7 @@ impl Engine for DataPlane {
 
     fn stats(&self) -> Stats {
         let mut total =
-            Stats { bound: true, sessions_active: self.shared.active.load(Relaxed) as u64, ..Stats::default() };
+            Stats { bound: true, sessions_active: self.shared.counts.active.load(Relaxed) as u64, ..Stats::default() };
         let mut listeners: BTreeMap<_, u64> = BTreeMap::new();
         let mut clusters: BTreeMap<_, u64> = BTreeMap::new();
         let mut rules: BTreeMap<_, u64> = BTreeMap::new();
@@ -303,10 +303,10 @@ impl Engine for DataPlane {
         for stats in &self.shared.stats {
             add_worker(&mut total, stats);
             let names = stats.by_name.lock();
-            names.listeners.iter().for_each(|(key, n)| *listeners.entry(key.clone()).or_default() += n);
-            names.clusters.iter().for_each(|(key, n)| *clusters.entry(key.clone()).or_default() += n);
+            names.listeners.add_to(&mut listeners);
+            names.clusters.add_to(&mut clusters);
             names.rules.iter().for_each(|(key, n)| *rules.entry(key.clone()).or_default() += n);
-            names.circuits.iter().for_each(|(key, n)| *circuits.entry(key.clone()).or_default() += n);
+            names.circuits.add_to(&mut circuits);
         }
         let all: u64 = self.shared.stats.iter().map(|stats| stats.opened.get()).sum();
         total.sessions_total = all;
@@ -479,7 +479,14 @@ mod tests {
             page.sessions.into_iter().map(|session| session.name).collect()
         };
         let of_worker = |worker: usize| -> Vec<String> {
-            let has = |name: &String| plane.shared.names.find(name).is_some_and(|place| place.worker == worker);
+            let asked = |name: &String, reply| {
+                let filter = SessionFilter { name: Some(name.clone()), ..SessionFilter::default() };
+                Command::Sweep { filter, from: 0, how: Treatment::Count, reply }
+            };
+            let has = |name: &String| {
+                let swept = plane.ask_all(|reply| asked(name, reply));
+                swept.iter().any(|swept| (swept.worker, swept.count) == (worker, 1))
+            };
             names().into_iter().filter(has).collect()
         };
         let (broken, other) = (of_worker(0), of_worker(1));

@@ -254,9 +254,9 @@ impl Worker {
         self.hot[key.slot as usize].generation = u32::MAX;
         self.by_sequence.remove(&session.sequence);
         self.timers.remove(&(session.timer, key));
-        self.shared.names.release(&session.name);
-        self.shared.active.fetch_sub(1, Relaxed);
-        session.inlet.active.fetch_sub(1, Relaxed);
+        self.release_name(session);
+        self.shared.counts.active.fetch_sub(1, Relaxed);
+        session.inlet.counts.active.fetch_sub(1, Relaxed);
         if let Some(port) = &session.port {
             port.sessions.fetch_sub(1, Relaxed);
         }

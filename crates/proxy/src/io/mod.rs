@@ -20,6 +20,7 @@
 )]
 
 mod access_log;
+mod apart;
 mod circuit;
 mod cluster;
 mod commands;
@@ -33,6 +34,7 @@ mod life;
 mod link;
 mod log;
 mod loops;
+mod naming;
 mod nascent;
 mod outbox;
 mod port;

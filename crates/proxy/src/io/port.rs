@@ -4,7 +4,9 @@
 //! their last session ends, and a listener that comes back to the same address takes them over: two sockets on one
 //! port would tear flows apart.
 
+use super::apart::Apart;
 use super::loops::{End, Family};
+use super::naming::push_address;
 use super::rate::Limiter;
 use super::sys::{self, Buffers, UnixKind};
 use crate::config::engine::BindError;
@@ -70,24 +72,31 @@ pub(super) struct Port {
     pub place: Place,
     /// What sessions call this end: the bound address and port.
     pub local: SocketAddr,
+    /// The same, as their names have it.
+    pub local_text: String,
     sockets: Vec<Option<OwnedFd>>,
     /// Whose sessions come in here; nobody's after the listener went.
     pub listener: ArcSwapOption<Inlet>,
     /// Live sessions that answer through it.
-    pub sessions: AtomicUsize,
+    pub sessions: Apart<AtomicUsize>,
 }
 
 /// A listener while it runs, shared by all workers.
 pub(super) struct Inlet {
     pub listener: Arc<Listener>,
-    /// Sessions so far: the next one's number.
-    pub next: AtomicU64,
-    pub active: AtomicUsize,
+    pub counts: Apart<InletCounts>,
     /// Live sessions by source, where there is a cap on them.
     pub sources: parking_lot::Mutex<std::collections::BTreeMap<IpAddr, usize>>,
     pub idle_ms: u64,
     /// Shared with the listener's earlier and later forms, so that sessions follow a change of rates.
     pub limiter: Arc<Limiter>,
+}
+
+#[derive(Default)]
+pub(super) struct InletCounts {
+    /// Sessions so far: the next one's number.
+    pub next: AtomicU64,
+    pub active: AtomicUsize,
 }
 
 impl Inlet {
@@ -97,8 +106,7 @@ impl Inlet {
         let idle_ms = (listener.options.idle_timeout.unwrap_or(default) * 1000.0) as u64;
         Self {
             listener,
-            next: AtomicU64::new(next),
-            active: AtomicUsize::new(0),
+            counts: Apart(InletCounts { next: AtomicU64::new(next), ..InletCounts::default() }),
             sources: parking_lot::Mutex::default(),
             idle_ms,
             limiter,
@@ -106,7 +114,7 @@ impl Inlet {
     }
 
     pub(super) fn take_number(&self) -> u64 {
-        self.next.fetch_add(1, Relaxed)
+        self.counts.next.fetch_add(1, Relaxed)
     }
 
     /// The mode of a UDP listener, options included.
@@ -161,8 +169,10 @@ impl Port {
             sockets.push(socket);
         }
         let local = local.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
-        let sessions = AtomicUsize::new(0);
-        Ok(Arc::new(Self { id, place, local, sockets, listener: ArcSwapOption::empty(), sessions }))
+        let mut local_text = String::new();
+        push_address(&mut local_text, local);
+        let sessions = Apart::default();
+        Ok(Arc::new(Self { id, place, local, local_text, sockets, listener: ArcSwapOption::empty(), sessions }))
     }
 
     pub(super) fn socket(&self, worker: usize) -> Option<RawFd> {

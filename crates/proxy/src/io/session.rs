@@ -10,6 +10,7 @@ use super::slab::Key;
 use super::stats::Meter;
 use super::sys::SockAddr;
 use crate::config::types::{Cluster, ClusterSpec, Endpoint, Name, ObjectId, Route};
+use crate::few::Few;
 use crate::proto::session::{Lookup, Session as Life};
 use crate::proto::{Message, Now};
 use serde_json::{Value, json};
@@ -68,7 +69,7 @@ pub(super) struct Session {
     pub rewrote_port: bool,
     /// Shared by all sessions that a rule takes alike.
     pub decision: Option<Arc<Decision>>,
-    pub stages: Vec<Stage>,
+    pub stages: Few<Stage>,
     pub held: Option<Box<Held>>,
     pub splice: Option<Box<Splice>>,
     pub created: Now,
@@ -197,7 +198,7 @@ impl Session {
 
     /// The rates that hold for what the client sends: its listener's and those of the clusters on its way.
     pub(super) fn limiters(&self) -> impl Iterator<Item = &Limiter> {
-        let clusters = self.stages.iter().filter_map(|stage| stage.outlet.as_ref()).map(|outlet| &outlet.limiter);
+        let clusters = self.stages.iter().filter_map(|stage| stage.outlet.as_ref()).map(|outlet| &*outlet.limiter);
         std::iter::once(&*self.inlet.limiter).chain(clusters).filter(|limiter| limiter.limits())
     }
 

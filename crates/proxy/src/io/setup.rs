@@ -5,13 +5,13 @@ use super::link::Link;
 use super::loops::{Family, MOST_HOPS};
 use super::port::{Inlet, Port};
 use super::session::{Decision, Greeting, Hot, Session, Stage};
-use super::shared::Whereabouts;
 use super::slab::Key;
 use super::stats::{Drop, Limit};
 use super::sys::SockAddr;
 use super::worker::{Timed, Worker};
 use crate::config::snapshot::Snapshot;
 use crate::config::types::{Evict, ListenerSpec, Matching, Name, ObjectId, Route};
+use crate::few::Few;
 use crate::proto::session::{Failure, Finish, Lookup, Session as Life};
 use portolan_core::mesh::{self, LookupError, Rewrite};
 use serde_json::Value;
@@ -192,7 +192,6 @@ impl Worker {
         }
         let Arrival { inlet, port, local, peer, source, metadata, dscp } = arrival;
         let is_json = matches!(inlet.listener.spec, ListenerSpec::JsonSocket(_));
-        let wanted = session_name(&inlet, peer, local);
         let session = Session {
             key: Key { slot: 0, generation: 0 },
             sequence: self.shared.next_sequence(),
@@ -207,7 +206,7 @@ impl Worker {
             rewrote_host: false,
             rewrote_port: false,
             decision: None,
-            stages: Vec::new(),
+            stages: Few::default(),
             held: None,
             splice: None,
             created: self.now,
@@ -220,7 +219,7 @@ impl Worker {
         let key = self.sessions.insert(Box::new(session));
         let mut session = self.sessions.take(key)?;
         session.key = key;
-        session.name = self.shared.names.claim(wanted, Whereabouts { worker: self.id, key }).into_boxed_str();
+        session.name = self.name_for(&session);
         if let Some(dscp) = dscp {
             let mut metadata = session.metadata();
             metadata["IP"]["dscp"] = dscp.into();
@@ -328,14 +327,14 @@ impl Worker {
         let inlet = &arrival.inlet;
         let options = &inlet.listener.options;
         let most = self.snapshot.admin.limits.sessions.min(self.shared.most_sessions);
-        if self.shared.active.load(Relaxed) >= most {
+        if self.shared.counts.active.load(Relaxed) >= most {
             self.stats.reach_limit(Limit::Sessions);
             return false;
         }
         let of_source = options.max_sessions_per_source.zip(arrival.peer).is_some_and(|(most, peer)| {
             inlet.sources.lock().get(&source_of(peer.ip())).is_some_and(|count| *count >= most)
         });
-        let full = options.max_sessions.is_some_and(|most| inlet.active.load(Relaxed) >= most);
+        let full = options.max_sessions.is_some_and(|most| inlet.counts.active.load(Relaxed) >= most);
         if !full && !of_source {
             return true;
         }
@@ -358,8 +357,8 @@ impl Worker {
 
     fn count_in(&mut self, session: &Session) {
         self.by_sequence.insert(session.sequence, session.key);
-        self.shared.active.fetch_add(1, Relaxed);
-        session.inlet.active.fetch_add(1, Relaxed);
+        self.shared.counts.active.fetch_add(1, Relaxed);
+        session.inlet.counts.active.fetch_add(1, Relaxed);
         if let Some(port) = &session.port {
             port.sessions.fetch_add(1, Relaxed);
         }
@@ -369,8 +368,7 @@ impl Worker {
         }
         self.stats.opened.add(1);
         self.stats.active.set(self.sessions.len() as u64);
-        let label = (Arc::clone(&listener.name), listener.spec.protocol());
-        *self.stats.by_name.lock().listeners.entry(label).or_default() += 1;
+        self.stats.by_name.lock().listeners.count(&listener.name, listener.spec.protocol());
     }
 }
 
@@ -379,78 +377,5 @@ pub(super) fn source_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
-    }
-}
-
-fn session_name(inlet: &Inlet, peer: Option<SocketAddr>, local: SocketAddr) -> String {
-    let ends = |protocol: &str| {
-        let mut name = String::with_capacity(64);
-        name.push_str(protocol);
-        name.push(':');
-        if let Some(peer) = peer {
-            push_address(&mut name, peer);
-        }
-        name.push('-');
-        push_address(&mut name, local);
-        name
-    };
-    let numbered = |protocol: &str| {
-        let mut name = ends(protocol);
-        name.push('-');
-        push_number(&mut name, inlet.take_number());
-        name
-    };
-    let listener = &inlet.listener;
-    match &listener.spec {
-        ListenerSpec::Udp(_) => numbered("UDP"),
-        ListenerSpec::Tcp(_) => ends("TCP"),
-        ListenerSpec::WebSocket(_) => numbered("WS"),
-        ListenerSpec::Http(_) => numbered("HTTP"),
-        ListenerSpec::Uds(_) => format!("UNIX:{}-{}", listener.name, inlet.take_number()),
-        ListenerSpec::JsonSocket(_) => format!("JSONSocket:{}-{}", listener.name, inlet.take_number()),
-    }
-}
-
-/// Address and port, an IPv6 address without brackets. Every session has a name: the usual case avoids the formatter.
-fn push_address(name: &mut String, at: SocketAddr) {
-    match at.ip() {
-        IpAddr::V4(v4) => {
-            for (i, octet) in v4.octets().into_iter().enumerate() {
-                if i > 0 {
-                    name.push('.');
-                }
-                push_number(name, u64::from(octet));
-            }
-        }
-        IpAddr::V6(v6) => name.push_str(&v6.to_string()),
-    }
-    name.push(':');
-    push_number(name, u64::from(at.port()));
-}
-
-fn push_number(name: &mut String, number: u64) {
-    if number > 9 {
-        push_number(name, number / 10);
-    }
-    name.push(char::from(b'0' + (number % 10) as u8));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_and_numbers_are_written_as_the_formatter_does() {
-        for text in ["127.0.0.1:80", "10.200.0.255:65535", "0.0.0.0:0", "[fd00::1]:5"] {
-            let at: SocketAddr = text.parse().unwrap();
-            let mut name = String::new();
-            push_address(&mut name, at);
-            assert_eq!(name, format!("{}:{}", at.ip(), at.port()));
-        }
-        for number in [0, 9, 10, 99, 100, u64::MAX] {
-            let mut name = String::new();
-            push_number(&mut name, number);
-            assert_eq!(name, number.to_string());
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! What workers share: the configuration, the names of sessions, and the ways to each other.
 
+use super::apart::Apart;
 use super::cluster::{Layout, Registry};
 use super::commands::Command;
 use super::log::Sink;
@@ -34,8 +35,7 @@ pub(super) struct Shared {
     pub generation: AtomicU64,
     pub registry: Registry,
     pub names: SessionNames,
-    pub sequence: AtomicU64,
-    pub active: AtomicUsize,
+    pub counts: Apart<Counts>,
     /// Sessions that descriptors allow, and the first descriptor that is not for them.
     pub most_sessions: usize,
     pub stats: Vec<Arc<WorkerStats>>,
@@ -52,7 +52,15 @@ pub(super) struct Shared {
     pub farewell_seed: u64,
 }
 
-/// Which worker has the session of a name. Names are kept as hashes: a session knows its own name.
+/// What every session that comes counts up.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub sequence: AtomicU64,
+    pub active: AtomicUsize,
+}
+
+/// Which worker has the session of a name. Names are kept as hashes: a session knows its own name. Those of UDP sessions
+/// are not here, see [`super::naming`].
 #[derive(Default)]
 pub(super) struct SessionNames([Mutex<BTreeMap<u64, Whereabouts>>; 16]);
 
@@ -64,12 +72,12 @@ pub(super) struct Whereabouts {
 
 impl SessionNames {
     /// Claims a name for a session, with `_1`, `_2`, ... added if it is taken.
-    pub(super) fn claim(&self, wanted: String, place: Whereabouts) -> String {
-        if self.take(&wanted, place) {
-            return wanted;
+    pub(super) fn claim(&self, wanted: &str, place: Whereabouts) -> Box<str> {
+        if self.take(wanted, place) {
+            return wanted.into();
         }
         let mut numbered = (1..u32::MAX).map(|n| format!("{wanted}_{n}"));
-        numbered.find(|name| self.take(name, place)).unwrap_or(wanted)
+        numbered.find(|name| self.take(name, place)).map_or_else(|| wanted.into(), String::into_boxed_str)
     }
 
     pub(super) fn release(&self, name: &str) {
@@ -100,7 +108,7 @@ impl SessionNames {
 
 impl Shared {
     pub(super) fn next_sequence(&self) -> u64 {
-        self.sequence.fetch_add(1, Relaxed)
+        self.counts.sequence.fetch_add(1, Relaxed)
     }
 
     /// Whether a descriptor is one of the last, which are not for sessions: the API, logs and listeners need some. The
@@ -118,10 +126,10 @@ mod tests {
     fn a_taken_name_gets_a_number() {
         let names = SessionNames::default();
         let place = Whereabouts { worker: 0, key: Key { slot: 0, generation: 0 } };
-        let claim = || names.claim("UNIX:l-0".into(), place);
-        assert_eq!([claim(), claim(), claim()], ["UNIX:l-0", "UNIX:l-0_1", "UNIX:l-0_2"]);
+        let claim = || names.claim("UNIX:l-0", place);
+        assert_eq!([claim(), claim(), claim()].map(String::from), ["UNIX:l-0", "UNIX:l-0_1", "UNIX:l-0_2"]);
         names.release("UNIX:l-0_1");
         assert_eq!((names.find("UNIX:l-0_1"), names.find("UNIX:l-0")), (None, Some(place)));
-        assert_eq!(claim(), "UNIX:l-0_1");
+        assert_eq!(&*claim(), "UNIX:l-0_1");
     }
 }

@@ -127,11 +127,39 @@ pub(super) struct WorkerStats {
 
 #[derive(Debug, Default)]
 pub(super) struct ByName {
-    pub listeners: BTreeMap<(Name, &'static str), u64>,
-    pub clusters: BTreeMap<(Name, &'static str), u64>,
+    pub listeners: Labelled,
+    pub clusters: Labelled,
     pub rules: BTreeMap<Name, u64>,
     /// Refusals by cluster and the limit that was reached.
-    pub circuits: BTreeMap<(Name, &'static str), u64>,
+    pub circuits: Labelled,
+}
+
+/// Counts by name and a label. What is counted already is found without a copy of its name: workers would take turns
+/// at the count of its holders.
+#[derive(Debug, Default)]
+pub(super) struct Labelled(BTreeMap<Name, BTreeMap<&'static str, u64>>);
+
+impl Labelled {
+    pub(super) fn count(&mut self, name: &Name, label: &'static str) {
+        if let Some(count) = self.0.get_mut(name).and_then(|labels| labels.get_mut(label)) {
+            *count += 1;
+        } else {
+            self.0.entry(Name::clone(name)).or_default().insert(label, 1);
+        }
+    }
+
+    /// Adds these counts to a total.
+    pub(super) fn add_to(&self, total: &mut BTreeMap<(Name, &'static str), u64>) {
+        for (name, labels) in &self.0 {
+            for (label, count) in labels {
+                *total.entry((Name::clone(name), *label)).or_default() += count;
+            }
+        }
+    }
+
+    fn retain(&mut self, stays: impl Fn(&Name) -> bool) {
+        self.0.retain(|name, _| stays(name));
+    }
 }
 
 impl WorkerStats {
@@ -147,9 +175,9 @@ impl WorkerStats {
     pub(super) fn forget_gone(&self, snapshot: &Snapshot) {
         let mut by_name = self.by_name.lock();
         let ByName { listeners, clusters, rules, circuits } = &mut *by_name;
-        listeners.retain(|(name, _), _| snapshot.listeners.get(name).is_some());
-        clusters.retain(|(name, _), _| snapshot.clusters.get(name).is_some());
-        circuits.retain(|(name, _), _| snapshot.clusters.get(name).is_some());
+        listeners.retain(|name| snapshot.listeners.get(name).is_some());
+        clusters.retain(|name| snapshot.clusters.get(name).is_some());
+        circuits.retain(|name| snapshot.clusters.get(name).is_some());
         rules.retain(|name, _| snapshot.rules.get(name).is_some());
     }
 

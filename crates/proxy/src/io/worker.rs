@@ -67,6 +67,8 @@ pub(super) struct Worker {
     pub(super) next_in_group: [u32; BATCH],
     pub(super) segments: [u32; BATCH],
     pub(super) scratch: Vec<u8>,
+    /// Room for the name of a session that comes.
+    pub(super) name: String,
     pub(super) outbox: Outbox,
     /// Messages of Sync groups for sessions of this worker.
     pub(super) said: VecDeque<(Member, Vec<u8>)>,
@@ -207,6 +209,7 @@ impl Worker {
             next_in_group: [0; BATCH],
             segments: [0; BATCH],
             scratch: vec![0; SCRATCH],
+            name: String::new(),
             outbox: Outbox::default(),
             said: VecDeque::new(),
             said_elsewhere: (0..workers).map(|_| Vec::new()).collect(),

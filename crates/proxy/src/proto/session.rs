@@ -8,6 +8,7 @@
 use super::Now;
 use crate::config::engine::EventDump;
 use crate::config::types::{Name, Retry, RetryOn};
+use crate::few::Few;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,7 +211,7 @@ enum Due {
 #[derive(Debug)]
 pub struct Session {
     status: Status,
-    stages: Vec<Stage>,
+    stages: Few<Stage>,
     retry: Retry,
     events: Vec<Event>,
     actions: VecDeque<Action>,
@@ -224,7 +225,7 @@ impl Session {
     pub fn new(now: Now) -> Self {
         let mut session = Self {
             status: Status::Init,
-            stages: Vec::new(),
+            stages: Few::default(),
             retry: Retry::default(),
             events: Vec::with_capacity(3),
             actions: VecDeque::new(),

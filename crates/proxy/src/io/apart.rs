@@ -1,0 +1,16 @@
+//! What several workers write to, kept off what they only read.
+
+use std::ops::Deref;
+
+/// A value in cache lines of its own: while one worker writes to it, others read its neighbours undisturbed.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Apart<T>(pub T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
