@@ -12,8 +12,8 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::DynamicObject;
-use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
@@ -71,7 +71,7 @@ struct Collector {
     watched: BTreeMap<Served, (Store<DynamicObject>, CancellationToken)>,
 }
 
-/// Everything that is known, by uid, and who names whom as owner.
+/// Everything that goes or has owners, by uid, and who names whom as owner.
 #[derive(Default)]
 struct View<'a> {
     objects: BTreeMap<String, (&'a Served, Arc<DynamicObject>)>,
@@ -116,7 +116,8 @@ impl Collector {
         let mut view = View { complete: true, ..View::default() };
         for (kind, (store, _)) in &self.watched {
             view.complete &= store.wait_until_ready().now_or_never().is_some();
-            for object in store.state() {
+            let found = store.state().into_iter();
+            for object in found.filter(|object| is_going(object) || !object.owner_references().is_empty()) {
                 let uid = object.uid().unwrap_or_default();
                 for owner in object.owner_references() {
                     view.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
@@ -170,7 +171,7 @@ impl Collector {
     async fn weigh(&self, view: &View<'_>, uid: &str, kind: &Served, object: &DynamicObject) -> Result<(), Trouble> {
         let (mut solid, mut waiting) = (BTreeSet::new(), false);
         for owner in object.owner_references() {
-            match self.owner(view, object, owner).await? {
+            match self.owner(object, owner).await? {
                 Some(found) if is_going(&found) && has(&found, FOREGROUND) => waiting = true,
                 Some(_) => drop(solid.insert(owner.uid.as_str())),
                 None => {}
@@ -200,18 +201,18 @@ impl Collector {
     /// The owner that a reference means, if there is one; the server is asked about one that was not seen.
     async fn owner(
         &self,
-        view: &View<'_>,
         object: &DynamicObject,
         owner: &OwnerReference,
     ) -> Result<Option<Arc<DynamicObject>>, Trouble> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        let mut kinds = self.watched.keys();
-        let kind = kinds.find(|kind| kind.group == group && kind.kind == owner.kind).ok_or(Trouble::Unsure)?;
+        let mut kinds = self.watched.iter();
+        let found = kinds.find(|(kind, _)| kind.group == group && kind.kind == owner.kind);
+        let (kind, (store, _)) = found.ok_or(Trouble::Unsure)?;
         let namespace = object.namespace().filter(|_| kind.namespaced);
-        if let Some((found_kind, found)) = view.objects.get(&owner.uid)
-            && (*found_kind, found.namespace(), found.name_any()) == (kind, namespace.clone(), owner.name.clone())
-        {
-            return Ok(Some(Arc::clone(found)));
+        let mut name = ObjectRef::new_with(&owner.name, kind.resource());
+        name.namespace.clone_from(&namespace);
+        if let Some(found) = store.get(&name).filter(|found| found.uid().as_ref() == Some(&owner.uid)) {
+            return Ok(Some(found));
         }
         // A cluster-wide object cannot have an owner in a namespace: such an owner counts as there.
         if kind.namespaced && namespace.is_none() {
