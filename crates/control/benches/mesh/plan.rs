@@ -123,20 +123,24 @@ fn name(name: &str) -> ObjectName {
     ObjectName::new("default", name)
 }
 
+/// As the operator reads it, namespaces first.
 fn world(services: usize, targets: usize, pods: usize, proxies: usize) -> World {
     let mut world = World::default();
+    let mut take = |change: Change| _ = world.apply(world.sharing_its_namespace(change));
+    take(Change::Namespace(Arc::from("default"), Some(Labels::default())));
     for number in 0..targets {
-        world.objects.insert((Kind::Target, name(&format!("t-{number}"))), object(number, target_of(number)));
+        let target = object(number, target_of(number));
+        take(Change::Object(Kind::Target, name(&format!("t-{number}")), Some(target)));
     }
     for number in 0..services {
-        let spec = service_of(number % targets, "t", 1_024 + number / GROUPS, 1);
-        world.objects.insert((Kind::VirtualService, name(&format!("v-{number}"))), object(number, spec));
+        let service = object(number, service_of(number % targets, "t", 1_024 + number / GROUPS, 1));
+        take(Change::Object(Kind::VirtualService, name(&format!("v-{number}")), Some(service)));
     }
     for number in 0..proxies {
-        world.pods.insert(name(&format!("proxy-{number}")), proxy(number));
+        take(Change::Pod(name(&format!("proxy-{number}")), Some(proxy(number))));
     }
     for number in proxies..pods {
-        world.pods.insert(name(&format!("worker-{number}")), worker(number % targets, number));
+        take(Change::Pod(name(&format!("worker-{number}")), Some(worker(number % targets, number))));
     }
     world
 }

@@ -72,7 +72,8 @@ impl Cache {
     pub(super) fn world(&self, settings: &Settings) -> World {
         drop(self.moved());
         let mut world = World { settings: settings.clone(), ..World::default() };
-        let mut take = |change: Change| _ = world.apply(change);
+        let mut take = |change: Change| _ = world.apply(world.sharing_its_namespace(change));
+        self.namespaces.for_each(|key, one| take(validate::namespace(key, Some(one))));
         self.virtual_services.for_each(|key, one| take(validate::object(MeshKind::VirtualService, key, Some(&**one))));
         self.routes.for_each(|key, one| take(validate::object(MeshKind::Route, key, Some(&**one))));
         self.targets.for_each(|key, one| take(validate::object(MeshKind::Target, key, Some(&**one))));
@@ -80,7 +81,6 @@ impl Cache {
         self.services.for_each(|key, one| take(validate::service(key, Some(one))));
         self.slices.for_each(|key, one| take(validate::slice(key, Some(one))));
         self.pods.for_each(|key, one| take(validate::pod(key, Some(one))));
-        self.namespaces.for_each(|key, one| take(validate::namespace(key, Some(one))));
         let nodes = world.pods.values().flat_map(|pod| &pod.host_addresses).copied().collect();
         world.apply(Change::Machinery { api_servers: self.api_servers(settings), nodes });
         world

@@ -19,6 +19,11 @@ impl Labels {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
+    /// The same, to be kept.
+    pub fn shared(&self) -> impl Iterator<Item = &(Arc<str>, Arc<str>)> {
+        self.0.iter()
+    }
+
     /// True without any label.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,5 +1,6 @@
 //! The one model of the user's objects, whichever dialect they are written in.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub enum Kind {
 }
 
 /// Namespace and name of an object; sorts by namespace.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone)]
 pub struct ObjectName {
     /// Its namespace.
     pub namespace: Arc<str>,
@@ -38,6 +39,30 @@ impl ObjectName {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
+
+impl Ord for ObjectName {
+    /// Everything here is found by such names, most of them clones of one another: those need not be read.
+    fn cmp(&self, other: &Self) -> Ordering {
+        fn compare(one: &Arc<str>, other: &Arc<str>) -> Ordering {
+            if Arc::ptr_eq(one, other) { Ordering::Equal } else { one.cmp(other) }
+        }
+        compare(&self.namespace, &other.namespace).then_with(|| compare(&self.name, &other.name))
+    }
+}
+
+impl PartialOrd for ObjectName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ObjectName {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ObjectName {}
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

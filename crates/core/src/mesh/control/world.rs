@@ -240,6 +240,23 @@ pub enum Change {
 }
 
 impl World {
+    /// The same change with the namespace that is known already, which is then stored once and compared at a glance.
+    pub fn sharing_its_namespace(&self, mut change: Change) -> Change {
+        match &mut change {
+            Change::Object(_, name, _)
+            | Change::Service(name, _)
+            | Change::Slice(name, _)
+            | Change::Pod(name, _)
+            | Change::Proxy(name, _) => {
+                if let Some((known, _)) = self.namespaces.get_key_value(&name.namespace) {
+                    name.namespace = Arc::clone(known);
+                }
+            }
+            Change::Namespace(..) | Change::Machinery { .. } | Change::WritesGenerated(_) => {}
+        }
+        change
+    }
+
     /// Takes in a change; false if nothing is different.
     pub fn apply(&mut self, change: Change) -> bool {
         fn put<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {

@@ -153,6 +153,8 @@ pub struct Resolver {
     /// Generated Targets that lead to a naked Service.
     wrapped: BTreeMap<ObjectName, BTreeSet<Generated>>,
     touched: Touched,
+    /// The world has been resolved once: from here on, what is touched matters.
+    is_resolved: bool,
     evaluations: u64,
 }
 
@@ -165,9 +167,9 @@ impl Resolver {
             let service = ObjectName::new(Arc::clone(&name.namespace), Arc::clone(&slice.service));
             put(&mut resolver.slices_of, service, name.clone(), true);
         }
+        resolver.marks = pods.iter().map(|(name, pod)| (name.clone(), pod.mark())).collect();
         for (name, pod) in pods {
             resolver.index.note(name, pod, true);
-            resolver.marks.insert(name.clone(), pod.mark());
             note_host_ports(&mut resolver.host_ports, name, pod, true);
         }
         let objects: Vec<(Kind, ObjectName)> = resolver.world.objects.keys().cloned().collect();
@@ -175,13 +177,13 @@ impl Resolver {
             resolver.read(kind, &name);
         }
         resolver.settle();
-        resolver.touched = Touched::default();
+        (resolver.touched, resolver.is_resolved) = (Touched::default(), true);
         resolver
     }
 
     /// Takes in a change and says what it touches.
     pub fn change(&mut self, change: Change) -> Touched {
-        match change {
+        match self.world.sharing_its_namespace(change) {
             Change::Object(kind, name, object) => self.change_object(kind, name, object),
             Change::Service(name, service) => {
                 if self.world.apply(Change::Service(name.clone(), service)) {
@@ -209,12 +211,12 @@ impl Resolver {
                     self.touch_all(&name);
                 }
             }
-            Change::Machinery { .. } => {
+            change @ Change::Machinery { .. } => {
                 if self.world.apply(change) {
                     self.look_again();
                 }
             }
-            Change::WritesGenerated(_) => {
+            change @ Change::WritesGenerated(_) => {
                 if self.world.apply(change) {
                     let users = self.users.values().flat_map(|users| users.namers.keys());
                     self.touched.objects.extend(users.cloned());

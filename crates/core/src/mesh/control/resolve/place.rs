@@ -169,10 +169,7 @@ impl Resolver {
             same.map(|own| own.1).collect()
         });
         let Some(seat) = self.seats.get_mut(pod) else { return };
-        let claims = seat.claims.get(&port).cloned().unwrap_or_default();
-        if claims.is_empty() {
-            seat.claims.remove(&port);
-        }
+        let claims = seat.claims.remove(&port).unwrap_or_default();
         let word = if port.0 == Transport::Udp { "UDP" } else { "TCP" };
         let mut winners: Vec<(&ObjectName, &Claim)> = Vec::new();
         let mut flips = Vec::new();
@@ -200,6 +197,9 @@ impl Resolver {
             if seat.lost.get(name) != note.as_ref() {
                 flips.push((name.clone(), Arc::clone(unit), seat.lost.contains_key(name), note));
             }
+        }
+        if !claims.is_empty() {
+            seat.claims.insert(port, claims);
         }
         for (name, unit, was_lost, note) in flips {
             self.touched.objects.insert((Kind::VirtualService, name.clone()));
@@ -261,7 +261,9 @@ impl Resolver {
     }
 
     fn touch(&mut self, pod: &ObjectName, unit: &Unit) {
-        self.touched.pods.entry(pod.clone()).or_default().extend(unit.names());
+        if self.is_resolved {
+            self.touched.pods.entry(pod.clone()).or_default().extend(unit.names());
+        }
     }
 
     /// Whether listeners that keep received labels elsewhere on a real l7mp reach something, and others too.

@@ -87,8 +87,8 @@ pub(super) struct PodIndex {
 impl PodIndex {
     /// Adds a pod's labels, or takes them out.
     pub(super) fn note(&mut self, name: &ObjectName, pod: &Pod, there: bool) {
-        for (key, value) in pod.labels.iter() {
-            let place = (Arc::clone(&name.namespace), Arc::from(key), Arc::from(value));
+        for (key, value) in pod.labels.shared() {
+            let place = (Arc::clone(&name.namespace), Arc::clone(key), Arc::clone(value));
             put(&mut self.by_label, place, name.clone(), there);
         }
     }
@@ -101,9 +101,9 @@ impl PodIndex {
 
     /// Sets that a pod may be in.
     pub(super) fn candidates(&self, name: &ObjectName, pod: &Pod) -> BTreeSet<SetId> {
-        let labels = pod.labels.iter();
+        let labels = pod.labels.shared();
         let labels =
-            labels.map(|(key, value)| Gate::Label(Arc::clone(&name.namespace), Arc::from(key), Arc::from(value)));
+            labels.map(|(key, value)| Gate::Label(Arc::clone(&name.namespace), Arc::clone(key), Arc::clone(value)));
         let gates = labels.chain([Gate::Namespace(Arc::clone(&name.namespace)), Gate::Everywhere]);
         gates.filter_map(|gate| self.gates.get(&gate)).flatten().cloned().collect()
     }
