@@ -13,7 +13,7 @@ use kube::api::DeleteParams;
 use portolan_drivers::l7mp::Proxy;
 
 use super::harness::{ECHO, SIDECAR, World, api_of, held_by, median};
-use super::traffic::{endpoints, gateway};
+use super::traffic::{endpoints, gateway, programmed};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers!(
@@ -150,12 +150,7 @@ async fn endpoints_follow_pods_within_200_ms_and_no_other_session_loses_a_packet
 }
 
 async fn a_proxy_that_is_killed_is_configured_again_within_a_second(backend: Backend) -> anyhow::Result<()> {
-    let mut world = World::new(backend).await?;
-    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
-    world.pod("worker-1", &[("app", "worker")], ECHO).await?;
-    let operator = world.operator().await?;
-    world.apply(&gateway(backend)).await?;
-    world.until("gateway-vsvc", "Programmed", "True", "Programmed").await?;
+    let (mut world, at, operator) = programmed(backend).await?;
     let mut times = Vec::new();
     for round in 0..5 {
         world.kill("gateway");

@@ -10,8 +10,8 @@ use portolan_control::mesh;
 use serde_json::{Value, json};
 
 use super::away::echo;
-use super::harness::{Caller, ECHO, SIDECAR, World};
-use super::traffic::{answers, gateway};
+use super::harness::{Caller, SIDECAR, World};
+use super::traffic::{answers, programmed};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers!(
@@ -46,11 +46,7 @@ async fn options_reach_proxy(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn an_edit_keeps_the_sessions_of_a_real_proxy(backend: Backend) -> anyhow::Result<()> {
-    let mut world = World::new(backend).await?;
-    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
-    world.pod("worker-1", &[("app", "worker")], ECHO).await?;
-    let operator = world.operator().await?;
-    world.apply(&gateway(backend)).await?;
+    let (world, at, operator) = programmed(backend).await?;
     let caller = Caller::new(at, 9001)?;
     answers(&caller).await?;
     let session = world.held(at, "sessions").await?[0]["name"].clone();
@@ -102,18 +98,13 @@ async fn restart_removes_leftovers(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn steady_state_zero_writes(backend: Backend) -> anyhow::Result<()> {
-    let mut world = World::new(backend).await?;
-    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
-    world.pod("worker-1", &[("app", "worker")], ECHO).await?;
-    let operator = world.operator().await?;
-    world.apply(&gateway(backend)).await?;
+    let (world, at, operator) = programmed(backend).await?;
     for number in 0..20 {
         world.apply(&echo(&format!("v{number}"), "gateway", 7000 + number)).await?;
     }
     for number in 0..20 {
         world.until(&format!("v{number}"), "Programmed", "True", "Programmed").await?;
     }
-    world.until("gateway-vsvc", "Programmed", "True", "Programmed").await?;
     let rested = async || {
         let writes = operator.seen.writes_but_leases().len();
         tokio::time::sleep(Duration::from_secs(2)).await;

@@ -1,12 +1,13 @@
 //! Objects in, packets through.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use kube::api::DeleteParams;
 use portolan_api::mesh::{Target, VirtualService};
 use serde_json::Value;
 
-use super::harness::{Caller, ECHO, SIDECAR, World};
+use super::harness::{Caller, ECHO, Operator, SIDECAR, World};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers!(
@@ -32,6 +33,17 @@ pub(super) fn gateway(backend: Backend) -> String {
                    selector: {matchLabels: {app: gateway}}, listener: {protocol: UDP, port: 9001}, \
                    rules: [{action: {route: {destination: worker-svc}}}]}}";
     format!("{worker}\n---\n{gateway}\n")
+}
+
+/// A proxy, a worker and an operator, with the way from one to the other in force; gives the proxy's address.
+pub(super) async fn programmed(backend: Backend) -> anyhow::Result<(World, Ipv4Addr, Operator)> {
+    let mut world = World::new(backend).await?;
+    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
+    world.pod("worker-1", &[("app", "worker")], ECHO).await?;
+    let operator = world.operator().await?;
+    world.apply(&gateway(backend)).await?;
+    world.until("gateway-vsvc", "Programmed", "True", "Programmed").await?;
+    Ok((world, at, operator))
 }
 
 const SOON: Duration = Duration::from_millis(200);
@@ -121,12 +133,7 @@ async fn cascade_and_return(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn an_operator_that_starts_again_writes_nothing(backend: Backend) -> anyhow::Result<()> {
-    let mut world = World::new(backend).await?;
-    let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
-    world.pod("worker-1", &[("app", "worker")], ECHO).await?;
-    let operator = world.operator().await?;
-    world.apply(&gateway(backend)).await?;
-    world.until("gateway-vsvc", "Programmed", "True", "Programmed").await?;
+    let (world, at, operator) = programmed(backend).await?;
     operator.process.stop().await?;
     let before = world.generation(at).await?;
 
