@@ -51,6 +51,19 @@ async fn all_told(world: &World) -> anyhow::Result<BTreeMap<String, usize>> {
     Ok(told)
 }
 
+/// What was told, once nothing has been added for a second.
+async fn told_at_rest(world: &World) -> anyhow::Result<BTreeMap<String, usize>> {
+    let mut last = all_told(world).await?;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let told = all_told(world).await?;
+        if told == last {
+            return Ok(told);
+        }
+        last = told;
+    }
+}
+
 async fn what_happens_to_objects_is_told_once_and_a_restart_repeats_nothing(backend: Backend) -> anyhow::Result<()> {
     let mut world = World::new(backend).await?;
     world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
@@ -66,7 +79,7 @@ async fn what_happens_to_objects_is_told_once_and_a_restart_repeats_nothing(back
     world.apply(&listening("naked", "worker")).await?;
     world.told("VirtualService", "naked", "NakedService").await?;
 
-    let before = all_told(&world).await?;
+    let before = told_at_rest(&world).await?;
     operator.process.stop().await?;
     let operator = world.operator().await?;
     eventually("it has looked at everything", async || Ok(operator.process.ctx().readiness.is_ready())).await?;
