@@ -43,6 +43,9 @@ pub(super) async fn programmed(backend: Backend) -> anyhow::Result<(World, Ipv4A
     let operator = world.operator().await?;
     world.apply(&gateway(backend)).await?;
     world.until("gateway-vsvc", "Programmed", "True", "Programmed").await?;
+    // a Service may have no endpoints yet when it is first programmed
+    eventually("the worker is an endpoint", async || Ok(endpoints(&world.held(at, "clusters").await?).len() == 1))
+        .await?;
     Ok((world, at, operator))
 }
 
