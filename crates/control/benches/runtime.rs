@@ -17,10 +17,9 @@ use kube::client::Body;
 use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
-use portolan_control::runtime::backoff::Backoff;
 use portolan_control::runtime::metrics::Metrics;
-use portolan_control::runtime::queue::{Outcome, Queue};
 use portolan_control::runtime::ready::Readiness;
+use portolan_control::runtime::schedule::Schedule;
 use portolan_control::runtime::tasks::Tasks;
 use portolan_control::runtime::watch::{Selection, Watches};
 use portolan_testkit::ControlPlane;
@@ -45,10 +44,15 @@ fn main() -> anyhow::Result<ExitCode> {
         Side::new("portolan", || ours(&runtime, &canned)),
         Side::new("kube-runtime", || theirs(&runtime, &canned)),
     )?;
-    bench.growth("keys through the work queue", &[1_000, 10_000, 100_000], Goal::exponent(1.2), |keys| {
-        queue(keys);
-        Ok(())
-    })?;
+    bench.growth(
+        "keys through the schedule of due writes",
+        &[1_000, 10_000, 100_000],
+        Goal::exponent(1.2),
+        |keys| {
+            queue(keys);
+            Ok(())
+        },
+    )?;
     let ready = ControlPlane::start()?.ready_after();
     bench.count("control plane from nothing to ready", "s", Goal::value(15.0), ready.as_secs_f64())?;
     bench.finish()
@@ -99,10 +103,10 @@ fn good(event: watcher::Event<DeserializeGuard<ConfigMap>>) -> Option<watcher::E
 
 fn queue(keys: u64) {
     let now = tokio::time::Instant::now();
-    let mut queue = Queue::new(Backoff::REQUESTS);
-    (0..keys).for_each(|key| queue.add(key, now));
-    while let Some(key) = queue.take(now) {
-        queue.finish(&key, Outcome::Done, now);
+    let mut schedule = Schedule::new(Duration::ZERO);
+    (0..keys).for_each(|key| schedule.add(key, now));
+    while let Some((key, _)) = schedule.take(now) {
+        schedule.succeeded(&key, now);
     }
 }
 

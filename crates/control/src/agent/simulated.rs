@@ -1,10 +1,8 @@
 //! Agents of nodes that do not exist: their tunnels are ready while the Node is, and they hold every address that the
 //! plan gives them. Everything a controller sees is as with real agents; no packet goes anywhere.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::core::object::HasStatus;
 use portolan_api::address_claim::{AddressClaim, AddressClaimStatus, EgressHolding, HoldingState};
@@ -12,40 +10,55 @@ use portolan_api::egress::{EgressTunnel, EgressTunnelStatus, Phase};
 use portolan_api::words::conditions::HELD;
 use serde::Serialize;
 
-use crate::runtime::Error;
 use crate::runtime::app::Ctx;
 use crate::runtime::conditions::condition;
+use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
+use crate::runtime::reconcile::{Next, Reconciler};
 use crate::runtime::store::{Key, Store};
-use crate::runtime::turn::{Next, Turn};
 use crate::runtime::watch::{Kind, Selection, Watches};
 use crate::runtime::write::Writer;
 
 /// Starts one loop for the agents of all nodes.
 pub fn start(ctx: &Ctx) {
     let mut watches = ctx.watches();
-    let agents = Agents::new(&mut watches, ctx.writer("agent"));
-    ctx.tasks.spawn("simulated agents", ctx.turns("agent").run(watches, agents));
+    let queues = ctx.write_queues(&watches);
+    let agents = Agents { seen: Seen::new(&mut watches), writer: ctx.writer("agent"), due: Due::new(&queues) };
+    ctx.tasks.spawn("simulated agents", ctx.reconciles("agent").run(watches, agents));
 }
 
 struct Agents {
+    seen: Seen,
+    writer: Writer,
+    due: Due,
+}
+
+/// Tunnels and claims whose status may differ.
+struct Due {
+    tunnels: DueWrites<Arc<Key>>,
+    claims: DueWrites<Arc<Key>>,
+}
+
+impl Due {
+    fn new(queues: &WriteQueues) -> Self {
+        Self {
+            tunnels: queues.queue("simulated tunnels", Pace::URGENT),
+            claims: queues.queue("simulated claims", Pace::URGENT),
+        }
+    }
+}
+
+struct Seen {
     nodes: Store<Node>,
     tunnels: Store<EgressTunnel>,
     claims: Store<AddressClaim>,
-    writer: Writer,
-    /// Tunnels and claims whose word may differ, kept until it was written.
-    dirty_tunnels: BTreeSet<Arc<Key>>,
-    dirty_claims: BTreeSet<Arc<Key>>,
 }
 
-impl Agents {
-    fn new(watches: &mut Watches, writer: Writer) -> Self {
+impl Seen {
+    fn new(watches: &mut Watches) -> Self {
         Self {
             nodes: watches.add(Selection::default()),
             tunnels: watches.add(Selection::default()),
             claims: watches.add(Selection::default()),
-            writer,
-            dirty_tunnels: BTreeSet::new(),
-            dirty_claims: BTreeSet::new(),
         }
     }
 
@@ -80,62 +93,35 @@ impl Agents {
     }
 }
 
-impl Turn for Agents {
-    async fn turn(&mut self) -> Result<Next, Error> {
-        let moved = self.nodes.take_changes();
-        self.dirty_tunnels.extend(self.tunnels.take_changes());
-        self.dirty_claims.extend(self.claims.take_changes());
+impl Reconciler for Agents {
+    async fn reconcile(&mut self) -> Next {
+        let Self { seen, writer, due } = self;
+        let moved = seen.nodes.take_changes();
+        due.tunnels.extend(seen.tunnels.take_changes());
+        due.claims.extend(seen.claims.take_changes());
         if !moved.is_empty() {
-            let dirty = &mut self.dirty_claims;
-            self.claims.for_each(|key, _| _ = dirty.insert(key.clone()));
-            self.dirty_tunnels.extend(moved);
+            seen.claims.for_each(|key, _| due.claims.add(key.clone()));
+            due.tunnels.extend(moved);
         }
-        let of_tunnels = words(&self.tunnels, &self.dirty_tunnels, |tunnel| self.tunnel(tunnel));
-        let tunnels = say(&self.writer, &self.tunnels, of_tunnels, &mut self.dirty_tunnels).await;
-        let of_claims = words(&self.claims, &self.dirty_claims, |claim| self.holding(claim));
-        let claims = say(&self.writer, &self.claims, of_claims, &mut self.dirty_claims).await;
-        tunnels.and(claims).map(|()| Next::OnChange)
+        due.tunnels.pass(|key, _| prepare(writer, &seen.tunnels, key, |tunnel| seen.tunnel(tunnel))).await;
+        due.claims.pass(|key, _| prepare(writer, &seen.claims, key, |claim| seen.holding(claim))).await;
+        Next::at_earliest([due.tunnels.next_due(), due.claims.next_due()])
     }
 }
 
-/// An object, and what its status should say.
-type Word<K> = (Arc<K>, <K as HasStatus>::Status);
-
-fn words<K: Kind + HasStatus>(
-    store: &Store<K>,
-    keys: &BTreeSet<Arc<Key>>,
-    word: impl Fn(&K) -> Option<K::Status>,
-) -> Vec<Word<K>> {
-    let seen = keys.iter().filter_map(|key| store.get(key));
-    seen.filter_map(|object| Some((object.clone(), word(&object)?))).collect()
-}
-
-/// Writes the words, several at a time as nodes would; what failed is what stays dirty.
-async fn say<K>(
+/// Writes what an agent would say of an object.
+fn prepare<K>(
     writer: &Writer,
     store: &Store<K>,
-    words: Vec<Word<K>>,
-    dirty: &mut BTreeSet<Arc<Key>>,
-) -> Result<(), Error>
+    key: &Key,
+    status: impl FnOnce(&K) -> Option<K::Status>,
+) -> Prepared<()>
 where
     K: Kind + HasStatus,
-    K::Status: Serialize + Send + Sync,
+    K::Status: Serialize + Send + Sync + 'static,
 {
-    dirty.clear();
-    let work = futures::stream::iter(words).map(|(object, want)| async move {
-        let outcome = writer.status(store, object.as_ref(), &want).await;
-        (object, outcome)
-    });
-    let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
-    let mut first = Ok(());
-    for (object, outcome) in ended {
-        if let Err(problem) = outcome {
-            dirty.insert(Arc::new(Key::of(object.as_ref())));
-            first = first.and(Err(problem));
-        }
-    }
-    first
+    let Some(object) = store.get(key) else { return Prepared::Nothing };
+    let Some(want) = status(&object) else { return Prepared::Nothing };
+    let (writer, store) = (writer.clone(), store.clone());
+    Prepared::write(async move { writer.status(&store, object.as_ref(), &want).await.map(drop) })
 }
-
-/// How many writes are under way at a time.
-const AT_ONCE: usize = 16;

@@ -10,10 +10,10 @@ use portolan_core::egress::{
 use portolan_core::net::parse_claim_name;
 use serde_json::{Map, Value, json};
 
+use super::events::because;
 use super::model::Model;
 use super::snapshot::Objects;
 use super::status::{obstacles, wanted};
-use super::tell::because;
 use super::validate::Families;
 use crate::answers::{Answer, CHANGES, Column, Unanswered, column, row, wide};
 use crate::runtime::store::Key;

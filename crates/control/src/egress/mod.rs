@@ -18,47 +18,41 @@
 
 mod act;
 pub(crate) mod answers;
-mod coming;
+mod claim_gc;
+mod events;
 mod metrics;
 mod model;
 mod observe;
 mod ranges;
 mod recorded;
-mod recycle;
 mod selected;
-mod slices;
 mod snapshot;
+mod startup_grace;
 mod status;
-mod tell;
-mod tunnels;
 mod validate;
 pub mod webhooks;
 
+pub use act::Subnets;
 pub use observe::Cache;
-pub use tunnels::Subnets;
 pub use validate::{Families, Problem};
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::ResourceExt as _;
-use portolan_core::egress::GatewayName;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use self::coming::worth_waiting_for;
+use self::act::{Acting, Writes};
+use self::claim_gc::ClaimGc;
+use self::events::{Failovers, GatewayEvents};
 use self::metrics::Metrics;
 use self::model::{Dirty, Model};
 use self::observe::Probation;
-use self::recycle::Recycling;
-use self::status::{Patience, Reporting, Waiting};
-use self::tell::{Failovers, Telling};
-use self::tunnels::Numbering;
-use crate::runtime::Error;
+use self::startup_grace::worth_waiting_for;
 use crate::runtime::app::Ctx;
+use crate::runtime::due::WriteQueues;
 use crate::runtime::events::Recorder;
-use crate::runtime::store::Key;
-use crate::runtime::turn::{Next, Turn};
+use crate::runtime::lease::Term;
+use crate::runtime::reconcile::{Next, Reconciler};
 use crate::runtime::write::Writer;
 
 /// How egress runs.
@@ -70,8 +64,7 @@ pub struct Options {
     pub keep_unseen: Duration,
     /// How long a new term waits at most, before it places anything, for nodes that are about to be ready.
     pub await_nodes: Duration,
-    /// How long a policy that was granted its first address is not shown without it being in force: nearly always its
-    /// node takes it within that time, and one write tells both.
+    /// Delay the first status write of a policy this long, so that address and readiness go out together.
     pub await_holder: Duration,
 }
 
@@ -92,6 +85,7 @@ impl Default for Options {
 pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
     let mut watches = ctx.watches();
     let cache = Cache::watched(&mut watches);
+    let queues = ctx.write_queues(&watches);
     let egress = Egress {
         cache: cache.clone(),
         options,
@@ -99,9 +93,10 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
         recorder: ctx.recorder("egress"),
         metrics: Metrics::register(registry),
         probation: Probation::default(),
-        term: Term::default(),
+        term: TermState::new(&queues),
+        queues,
     };
-    ctx.tasks.spawn("egress", ctx.turns("egress").run(watches, egress));
+    ctx.tasks.spawn("egress", ctx.reconciles("egress").run(watches, egress));
     cache
 }
 
@@ -112,151 +107,90 @@ struct Egress {
     recorder: Recorder,
     metrics: Metrics,
     probation: Probation,
-    term: Term,
+    queues: WriteQueues,
+    term: TermState,
 }
 
 /// What this replica knows and has yet to do since it began to lead.
-#[derive(Default)]
-struct Term {
-    /// The first turn.
+struct TermState {
+    /// The first reconcile.
     began: Option<Instant>,
     /// None until something was planned.
     model: Option<Model>,
-    dirty: Dirty,
-    recycling: Recycling,
+    gc: ClaimGc,
     failovers: Failovers,
-    waiting: Waiting,
-    /// When each gateway's status was written last.
-    shown: BTreeMap<GatewayName, Instant>,
-    /// When slices were written last.
-    listed: Option<Instant>,
+    writes: Writes,
     /// When the metrics were worked out last.
     counted: Option<Instant>,
 }
 
-/// Views of many objects are written at most this often.
-const GATHER: Duration = Duration::from_secs(1);
+impl TermState {
+    fn new(queues: &WriteQueues) -> Self {
+        let (gc, failovers) = (ClaimGc::default(), Failovers::default());
+        Self { began: None, model: None, gc, failovers, writes: Writes::new(queues), counted: None }
+    }
+}
+
 /// Metrics that look at every policy are worked out at most this often.
 const COUNT: Duration = Duration::from_secs(5);
 
-impl Turn for Egress {
-    fn begin(&mut self) {
-        self.term = Term::default();
+impl Reconciler for Egress {
+    fn begin(&mut self, _term: &Term) {
+        self.term = TermState::new(&self.queues);
     }
 
-    async fn turn(&mut self) -> Result<Next, Error> {
+    fn end(&mut self) {
+        self.term = TermState::new(&self.queues);
+    }
+
+    async fn reconcile(&mut self) -> Next {
         let now = Instant::now();
-        let Self { cache, options, writer, recorder, metrics, probation, term } = self;
-        let Term { began, model, dirty, recycling, failovers, waiting, shown, listed, counted } = term;
-        let numbering = Numbering { writer, cache, metrics, subnets: options.tunnels };
-        let telling = Telling { recorder, cache, metrics };
+        let Self { cache, options, writer, recorder, metrics, probation, queues: _, term } = self;
+        let TermState { began, model, gc, failovers, writes, counted } = term;
         // observe (no client): every watch has synced and shows our own last writes
         let moved = cache.moved();
         let patient_until = *began.get_or_insert(now) + options.await_nodes;
         if model.is_none() && now < patient_until && worth_waiting_for(cache, options.families) {
             // nodes get ready only with the number of their tunnel
-            tunnels::apply(&numbering, &mut cache.nodes_and_tunnels()).await?;
-            return Ok(Next::After(patient_until - now));
+            writes.tunnels(cache.nodes_and_tunnels(), (writer, cache, metrics), options.tunnels).await;
+            return Next::at_earliest([Some(patient_until), writes.next_due()]);
         }
         // validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in the plan
+        let mut dirty = Dirty::default();
         let model = if let Some(model) = model {
-            model.follow(cache, &moved, probation, now, dirty);
-            model.end_probation(cache, probation, now, dirty);
+            model.follow(cache, &moved, probation, now, &mut dirty);
+            model.end_probation(cache, probation, now, &mut dirty);
             model
         } else {
             let (whole, all) = Model::whole(cache, options.families, probation, now);
-            *dirty = all;
+            dirty = all;
             model.insert(whole)
         };
         dirty.policies.extend(model.selected.reshadow());
-        recycling.note(&dirty.addresses, &model.planner, |address| cache.claim(address).is_some(), now);
-        dirty.addresses.extend(recycling.answered());
-        if recycling.asks(options.keep_unseen, now) {
+        gc.note(&dirty.addresses, &model.planner, |address| cache.claim(address).is_some(), now);
+        dirty.addresses.extend(gc.answered());
+        if gc.asks(options.keep_unseen, now) {
             cache.list_users_again();
         }
+        let moves = std::mem::take(&mut dirty.moves);
+        writes.add(&mut dirty, model);
         // act (client): what holds a gateway, then the claims, and only what differs
-        let unheld = act::finalizers(writer, cache, model, &dirty.gateways).await;
-        let (released, failure) = act::claims(writer, cache, model, recycling, dirty).await;
-        let mut failure = unheld.or(failure);
-        failure = failure.or(tunnels::apply(&numbering, &mut dirty.tunnels).await.err());
-        if dirty.info {
-            match act::cluster_info(writer, cache, model).await {
-                Ok(()) => dirty.info = false,
-                Err(problem) => failure = failure.or(Some(problem)),
-            }
-        }
+        let acting = Acting { writer, recorder, cache, model };
+        let released = writes.claims(&acting, gc).await;
+        writes.tunnels([], (writer, cache, metrics), options.tunnels).await;
         // status (client): says what was done, not what was hoped
-        telling.moves(std::mem::take(&mut dirty.moves), failovers, now).await;
-        telling.failovers(failovers, model, now).await;
-        telling.released(&released).await;
-        let reporting = Reporting { writer, recorder, cache, model };
-        let patience = Patience { waiting, at_most: options.await_holder, now };
-        let (unshown, patient) = status::policies(&reporting, &mut dirty.policies, patience).await;
-        failure = failure.or(unshown);
-        let again = views(&reporting, dirty, shown, listed, now, &mut failure).await;
+        let events = GatewayEvents { recorder, cache, metrics };
+        events.moves(moves, failovers, now);
+        events.failovers(failovers, model, now);
+        events.released(&released);
+        writes.views(&acting, options.await_holder).await;
         let recount = counted.map(|last| last + COUNT).filter(|due| *due > now);
         if recount.is_none() {
             metrics.show(model);
             *counted = Some(now);
         }
-        if let Some(problem) = failure {
-            return Err(problem);
-        }
         let recount = recount.filter(|_| !moved.is_empty());
-        Ok(next([again, patient, recount, recycling.due(options.keep_unseen)], probation, now))
+        let trusted = probation.waiting().map(|(_, until)| until).min();
+        Next::at_earliest([writes.next_due(), recount, gc.due(options.keep_unseen), trusted])
     }
-}
-
-/// Gateways and slices show many objects each: they are written once a second at most. Gives when to come again.
-async fn views(
-    reporting: &Reporting<'_>,
-    dirty: &mut Dirty,
-    shown: &mut BTreeMap<GatewayName, Instant>,
-    listed: &mut Option<Instant>,
-    now: Instant,
-    failure: &mut Option<Error>,
-) -> Option<Instant> {
-    let Reporting { writer, cache, model, .. } = reporting;
-    let mut again = None;
-    let mut later = |due: Instant| again = Some(again.map_or(due, |earlier: Instant| earlier.min(due)));
-    for name in dirty.gateways.clone() {
-        let Some(seen) = cache.gateways.get(&Key::of_cluster(&name)) else {
-            dirty.gateways.remove(&name);
-            shown.remove(&name);
-            continue;
-        };
-        // One that was only just held has another version by now; it is shown when that was seen.
-        if seen.metadata.deletion_timestamp.is_none() && seen.finalizers().is_empty() {
-            continue;
-        }
-        let due = shown.get(&name).map_or(now, |last| *last + GATHER);
-        if due > now {
-            later(due);
-            continue;
-        }
-        match status::gateway(reporting, &seen).await {
-            Ok(()) => {
-                dirty.gateways.remove(&name);
-                shown.insert(name, now);
-            }
-            Err(problem) => drop(failure.get_or_insert(problem)),
-        }
-    }
-    if !dirty.slices.is_empty() {
-        let due = listed.map_or(now, |last| last + GATHER);
-        if due > now {
-            later(due);
-        } else {
-            *listed = Some(now);
-            if let Err(problem) = slices::apply(writer, cache, model, &mut dirty.slices).await {
-                failure.get_or_insert(problem);
-            }
-        }
-    }
-    again
-}
-
-fn next(again: [Option<Instant>; 4], probation: &Probation, now: Instant) -> Next {
-    let earliest = probation.waiting().map(|(_, until)| until).chain(again.into_iter().flatten()).min();
-    earliest.map_or(Next::OnChange, |due| Next::After(due.saturating_duration_since(now)))
 }

@@ -1,10 +1,8 @@
 //! Says on policies and gateways what was done, and why not. Nothing is written that stands there already.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
-use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::core::object::HasStatus;
@@ -16,77 +14,41 @@ use portolan_api::words::{conditions, reasons};
 use portolan_core::egress::{Binding, Eip, GatewayName, PolicyName, Unmet};
 use tokio::time::Instant;
 
-use super::act::AT_ONCE;
+use super::act::Acting;
 use super::model::{Model, phase};
 use super::observe::Cache;
 use super::selected::Shadow;
 use super::validate::{PolicyView, Problem};
-use crate::runtime::Error;
 use crate::runtime::conditions::condition;
-use crate::runtime::events::{Recorder, Tone, What};
+use crate::runtime::due::Prepared;
+use crate::runtime::events::{EventDetails, EventType};
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::Kind;
-use crate::runtime::write::{Writer, Wrote};
+use crate::runtime::write::Wrote;
 
 /// At most this many policies are named in a gateway's status.
 const NAMED: usize = 1_000;
-/// At most this many policies get their status in one turn, so that what is urgent never waits for long.
-const PER_TURN: usize = 200;
 
-/// Since when policies have waited for a node to take their first address.
-pub(super) type Waiting = BTreeMap<PolicyName, Instant>;
-
-/// How long they wait.
-pub(super) struct Patience<'a> {
-    pub(super) waiting: &'a mut Waiting,
-    pub(super) at_most: Duration,
-    pub(super) now: Instant,
-}
-
-/// Writes the status of policies; what failed, what is over the limit of a turn and what is worth waiting for stays in
-/// the set. Gives the first failure, and when to come again at the latest.
-pub(super) async fn policies(
-    reporting: &Reporting<'_>,
-    policies: &mut BTreeSet<PolicyName>,
-    mut patience: Patience<'_>,
-) -> (Option<Error>, Option<Instant>) {
-    let now = patience.now;
-    let mut again: Option<Instant> = None;
-    let mut due = Vec::new();
-    for name in policies.iter() {
-        let at = if due.len() == PER_TURN { Some(now) } else { show_at(reporting, name, &mut patience) };
-        if due.len() < PER_TURN && at.is_some_and(|at| at <= now) {
-            due.push(name.clone());
-        } else {
-            again = again.into_iter().chain(at).min();
+/// What the status of a policy needs. Its first address is not shown before its node has taken it, but at
+/// `first_shown` at the latest: nearly always one write then shows both.
+pub(super) fn prepare_policy(acting: &Acting<'_>, name: &PolicyName, first_shown: Instant) -> Prepared<()> {
+    let Acting { cache, model, .. } = acting;
+    if let Some(binding) = model.planner.binding(name) {
+        match (is_recorded(cache, &binding), was_granted(cache, name)) {
+            // what it has been shown stays until the claims say what was planned
+            (false, true) => return Prepared::Nothing,
+            (true, false) if pending(cache, &binding).is_none() => {}
+            (_, false) if Instant::now() < first_shown => return Prepared::At(first_shown),
+            (true, true) | (_, false) => {}
         }
     }
-    let work = futures::stream::iter(due).map(|name| async move {
-        let outcome = one_policy(reporting, &name).await;
-        (name, outcome)
-    });
-    let ended: Vec<_> = work.buffer_unordered(AT_ONCE).collect().await;
-    let mut first = None;
-    for (name, outcome) in ended {
-        patience.waiting.remove(&name);
-        match outcome {
-            Ok(()) => drop(policies.remove(&name)),
-            Err(problem) => drop(first.get_or_insert(problem)),
-        }
-    }
-    (first, again)
-}
-
-/// When the status of a policy is to be written: now, unless the claim of its address does not say yet what was planned
-/// (what it has been shown stays until then), or its first address is still to be taken.
-fn show_at(reporting: &Reporting<'_>, name: &PolicyName, patience: &mut Patience<'_>) -> Option<Instant> {
-    let Reporting { cache, model, .. } = reporting;
-    let Some(binding) = model.planner.binding(name) else { return Some(patience.now) };
-    match (is_recorded(cache, &binding), was_granted(cache, name)) {
-        (true, true) => Some(patience.now),
-        (true, false) if pending(cache, &binding).is_none() => Some(patience.now),
-        (_, false) => Some(*patience.waiting.entry(name.clone()).or_insert(patience.now) + patience.at_most),
-        (false, true) => None,
+    let key = key(name);
+    if name.namespace.is_some() {
+        let policy = cache.policies.get(&key);
+        policy.map_or(Prepared::Nothing, |policy| policy_status(acting, name, &cache.policies, policy))
+    } else {
+        let policy = cache.cluster_policies.get(&key);
+        policy.map_or(Prepared::Nothing, |policy| policy_status(acting, name, &cache.cluster_policies, policy))
     }
 }
 
@@ -114,54 +76,38 @@ fn key(name: &PolicyName) -> Key {
     Key { namespace: name.namespace.as_deref().unwrap_or_default().to_owned(), name: name.name.to_string() }
 }
 
-/// What a status is worked out from, and written with.
-pub(super) struct Reporting<'a> {
-    pub(super) writer: &'a Writer,
-    pub(super) recorder: &'a Recorder,
-    pub(super) cache: &'a Cache,
-    pub(super) model: &'a Model,
-}
-
-async fn one_policy(reporting: &Reporting<'_>, name: &PolicyName) -> Result<(), Error> {
-    let Reporting { cache, .. } = reporting;
-    let key = key(name);
-    if name.namespace.is_some() {
-        let Some(policy) = cache.policies.get(&key) else { return Ok(()) };
-        policy_status(reporting, name, &cache.policies, policy.as_ref()).await
-    } else {
-        let Some(policy) = cache.cluster_policies.get(&key) else { return Ok(()) };
-        policy_status(reporting, name, &cache.cluster_policies, policy.as_ref()).await
-    }
-}
-
-async fn policy_status<K>(reporting: &Reporting<'_>, name: &PolicyName, store: &Store<K>, seen: &K) -> Result<(), Error>
+fn policy_status<K>(acting: &Acting<'_>, name: &PolicyName, store: &Store<K>, seen: Arc<K>) -> Prepared<()>
 where
     K: Kind + HasStatus<Status = EgressPolicyStatus>,
 {
     if seen.meta().deletion_timestamp.is_some() {
-        return Ok(());
+        return Prepared::Nothing;
     }
-    let Reporting { writer, recorder, cache, model } = reporting;
+    let Acting { writer, recorder, cache, model } = acting;
     let binding = model.planner.binding(name).filter(|binding| is_recorded(cache, binding));
     let want = wanted(cache, model, name, binding.as_ref(), seen.meta().generation.unwrap_or_default());
-    let before = seen.status().and_then(|status| status.eip.clone());
-    if writer.status(store, seen, &want).await? == Wrote::Changed {
-        let granted = want.eip.filter(|eip| before.as_ref() != Some(eip));
-        if let Some(eip) = granted {
+    let host_network_pod = model.selected.on_host(name).map(ToString::to_string);
+    let (writer, recorder, store) = ((*writer).clone(), (*recorder).clone(), store.clone());
+    Prepared::write(async move {
+        if writer.status(&store, seen.as_ref(), &want).await? == Wrote::Unchanged {
+            return Ok(());
+        }
+        let before = seen.status().and_then(|status| status.eip.as_ref());
+        if let Some(eip) = want.eip.filter(|eip| before != Some(eip)) {
             let node = want.node.unwrap_or_default();
             let note = format!("leaves with {} through node {node}", text(&eip));
-            recorder.report(seen, Tone::Normal, &What { reason: "EIPAssigned", action: "Assign", note: &note }).await;
+            let details = EventDetails { reason: "EIPAssigned", action: "Assign", note: &note };
+            recorder.record(seen.as_ref(), EventType::Normal, &details);
         }
-        if let Some(pod) = model.selected.on_host(name) {
+        if let Some(pod) = host_network_pod {
             let note = format!(
-                "pod {pod} is on its node's network and keeps the node's address: policies serve pods with an address of their own"
+                "pod {pod} uses the host network and keeps its node's address: policies serve pods with an address of their own"
             );
-            recorder
-                .report(seen, Tone::Warning, &What { reason: "HostNetworkPod", action: "Select", note: &note })
-                .await;
+            let details = EventDetails { reason: "HostNetworkPod", action: "Select", note: &note };
+            recorder.record(seen.as_ref(), EventType::Warning, &details);
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn text(eip: &GrantedEip) -> String {
@@ -263,23 +209,34 @@ fn summed(accepted: Option<&Problem>, programmed: Option<&Problem>, generation: 
     ]
 }
 
-/// Writes the status of one gateway.
-pub(super) async fn gateway(reporting: &Reporting<'_>, seen: &EgressGateway) -> Result<(), Error> {
-    let Reporting { writer, recorder, cache, model } = reporting;
-    let want = gateway_wanted(cache, model, seen);
-    let before = seen.status.as_ref().and_then(|status| status.ip_usage.clone()).unwrap_or_default();
-    if writer.status(&cache.gateways, seen, &want).await? == Wrote::Changed
-        && let Some(usage) = &want.ip_usage
-        && nearly_exhausted(usage)
-        && !nearly_exhausted(&before)
-    {
-        let note = format!(
-            "{} of {} IPv4 and {} of {} IPv6 addresses are free: add a range, or delete policies",
-            usage.ipv4_free, usage.ipv4_total, usage.ipv6_free, usage.ipv6_total
-        );
-        recorder.report(seen, Tone::Warning, &What { reason: "PoolExhausted", action: "Allocate", note: &note }).await;
+/// What the status of a gateway needs.
+pub(super) fn prepare_gateway(acting: &Acting<'_>, name: &GatewayName) -> Prepared<()> {
+    let Acting { writer, recorder, cache, model } = acting;
+    let Some(seen) = cache.gateways.get(&Key::of_cluster(name)) else { return Prepared::Nothing };
+    // One that only just got its finalizer has another version by now; it is shown when that was seen.
+    if seen.metadata.deletion_timestamp.is_none() && seen.finalizers().is_empty() {
+        return Prepared::Nothing;
     }
-    Ok(())
+    let want = gateway_wanted(cache, model, &seen);
+    let (writer, recorder, gateways) = ((*writer).clone(), (*recorder).clone(), cache.gateways.clone());
+    Prepared::write(async move {
+        if writer.status(&gateways, seen.as_ref(), &want).await? == Wrote::Unchanged {
+            return Ok(());
+        }
+        let before = seen.status.as_ref().and_then(|status| status.ip_usage.clone()).unwrap_or_default();
+        if let Some(usage) = &want.ip_usage
+            && nearly_exhausted(usage)
+            && !nearly_exhausted(&before)
+        {
+            let note = format!(
+                "{} of {} IPv4 and {} of {} IPv6 addresses are free: add a range, or delete policies",
+                usage.ipv4_free, usage.ipv4_total, usage.ipv6_free, usage.ipv6_total
+            );
+            let details = EventDetails { reason: "PoolExhausted", action: "Allocate", note: &note };
+            recorder.record(seen.as_ref(), EventType::Warning, &details);
+        }
+        Ok(())
+    })
 }
 
 /// Nine tenths of a family or more are in use.

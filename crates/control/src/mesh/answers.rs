@@ -13,10 +13,9 @@ use portolan_core::mesh::control::{
 };
 use serde_json::{Map, Value, json};
 
-use super::fleet::Owner;
 use super::observe::{Cache, key};
+use super::owner::{Owner, display};
 use super::snapshot::Objects;
-use super::tell::told;
 use crate::answers::{Answer, Column, Unanswered, column, row};
 use crate::runtime::conditions::find;
 
@@ -37,7 +36,7 @@ fn difference(before: &Plan, after: &Plan) -> Vec<Map<String, Value>> {
     for (object, verdict) in &after.verdicts {
         let was = before.verdicts.get(object).and_then(problem);
         if let Some(note) = problem(verdict).filter(|note| was.as_ref() != Some(note)) {
-            rows.push(change(&told(object), note.reason.as_str(), None, &note.message));
+            rows.push(change(&display(object), note.reason.as_str(), None, &note.message));
         }
     }
     let generated: BTreeSet<&Owner> = before.generated.keys().chain(after.generated.keys()).collect();
@@ -48,7 +47,7 @@ fn difference(before: &Plan, after: &Plan) -> Vec<Map<String, Value>> {
             (Some(was), Some(is)) if was.spec != is.spec => ("changed", "what it stands for is another"),
             (Some(_), Some(_)) | (None, None) => continue,
         };
-        rows.push(change(&told(object), what, None, why));
+        rows.push(change(&display(object), what, None, why));
     }
     let nothing = ProxyConfig::default();
     let pods: BTreeSet<&ObjectName> = before.desired.keys().chain(after.desired.keys()).collect();
@@ -117,7 +116,7 @@ pub(crate) async fn why(client: &Client, kind: Kind, text: &str) -> Result<Answe
     let settings = objects.settings();
     let cache = objects.cache();
     let resolver = Resolver::new(cache.world(&settings));
-    let what = told(&(kind, name.clone()));
+    let what = display(&(kind, name.clone()));
     let Some(standing) = resolver.standing(kind, &name) else {
         return Err(Unanswered::NotFound {
             what: format!("there is no {what}"),
@@ -169,9 +168,9 @@ fn judged(verdict: &Verdict) -> Vec<Map<String, Value>> {
         rows.push(step("endpoints", None, None, &format!("{endpoints} addresses")));
     }
     rows.extend(
-        generated.iter().map(|object| step("generates", Some(&told(object)), None, "a name makes it necessary")),
+        generated.iter().map(|object| step("generates", Some(&display(object)), None, "a name makes it necessary")),
     );
-    rows.extend(used_by.iter().map(|object| step("used by", Some(&told(object)), None, "names it")));
+    rows.extend(used_by.iter().map(|object| step("used by", Some(&display(object)), None, "names it")));
     let more = users.saturating_sub(used_by.len());
     if more > 0 {
         rows.push(step("used by", None, None, &format!("{more} more")));

@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::fleet::Owner;
+use super::owner::Owner;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ProxyLabel {
@@ -97,9 +97,14 @@ impl Metrics {
         let code = match answer {
             Ok(_) => "200".to_owned(),
             Err(Failed::Refused { status, .. }) => status.as_u16().to_string(),
-            Err(Failed::Unreachable(_) | Failed::TimedOut | Failed::BrokeOff(_) | Failed::NotUnderstood(_)) => {
-                "none".to_owned()
-            }
+            Err(Failed::LaterTerm(_)) => "409".to_owned(),
+            Err(
+                Failed::Unreachable(_)
+                | Failed::TimedOut
+                | Failed::BrokeOff(_)
+                | Failed::NotUnderstood(_)
+                | Failed::NotLeading,
+            ) => "none".to_owned(),
         };
         let label = CallLabel { flavour: word(Some(flavour)), verb, kind: kind(&call.path), code };
         self.calls.get_or_create(&label).inc();

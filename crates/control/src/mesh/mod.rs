@@ -16,16 +16,16 @@
 
 mod act;
 pub(crate) mod answers;
-mod fleet;
+mod events;
 mod metrics;
+mod model;
 mod observe;
+mod owner;
 pub mod pod;
 mod snapshot;
 mod status;
-mod tell;
 mod validate;
 pub mod webhooks;
-mod worker;
 
 pub use ipnet::IpNet;
 pub use observe::Cache;
@@ -33,28 +33,27 @@ pub use portolan_core::mesh::control::{CrossNamespace, Domain, Settings};
 pub use portolan_drivers::l7mp::{BadFile, TlsFiles};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_core::mesh::control::types::ObjectName;
-use portolan_core::mesh::control::{Change, ProxyFacts, Resolver, Touched};
+use portolan_core::mesh::control::{Change, Resolver};
 use prometheus_client::registry::Registry;
 use rustls::ClientConfig;
 use tokio::time::Instant;
-use tracing::debug;
 
-use self::act::{Brought, Generating};
-use self::fleet::{Fleet, Met, Owner};
+use self::act::fleet::{Fleet, MemberChange};
+use self::act::generated::{Generating, Generation};
+use self::events::{Absences, MeshEvents};
 use self::metrics::Metrics;
-use self::observe::Moved;
+use self::model::{follow, join, known_facts};
+use self::owner::Owner;
 use self::status::{Owned, Reporting};
-use self::tell::{Absences, Teller};
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
-use crate::runtime::backoff::Backoff;
-use crate::runtime::turn::{Next, Turn};
-use crate::runtime::write::{Writer, Wrote};
+use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
+use crate::runtime::lease::Term;
+use crate::runtime::reconcile::{Next, Reconciler};
+use crate::runtime::write::Writer;
 
 /// How the mesh runs.
 #[derive(Debug, Clone)]
@@ -87,281 +86,131 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
     let mut watches = ctx.watches();
     let cache = Cache::watched(&mut watches, &options);
     let metrics = Metrics::register(registry);
+    let queues = ctx.write_queues(&watches);
     let mesh = Mesh {
         cache: cache.clone(),
         writer: ctx.writer("mesh"),
-        teller: Teller::start(ctx),
+        events: MeshEvents::new(ctx.recorder("mesh")),
         fleet: Fleet::new(ctx.tasks.clone(), watches.waker(), &options, metrics.clone()),
         metrics,
         options,
-        term: Term::default(),
+        term: TermState::new(&queues),
+        queues,
     };
-    ctx.tasks.spawn("mesh", ctx.turns("mesh").run(watches, mesh));
+    ctx.tasks.spawn("mesh", ctx.reconciles("mesh").run(watches, mesh));
     cache
 }
 
 struct Mesh {
     cache: Cache,
     writer: Writer,
-    teller: Teller,
+    events: MeshEvents,
     fleet: Fleet,
     metrics: Metrics,
     options: Options,
-    term: Term,
+    queues: WriteQueues,
+    term: TermState,
 }
 
 /// What this replica knows and has yet to do since it began to lead.
-#[derive(Default)]
-struct Term {
+struct TermState {
     /// None until something was resolved.
     resolver: Option<Resolver>,
-    /// Objects whose status may differ.
-    due: BTreeMap<Owner, Due>,
+    /// Statuses that may differ.
+    statuses: DueWrites<Owner, Vec<Owned>>,
     /// Generated objects that may differ.
-    generated: BTreeMap<Owner, Due>,
-    /// When the API server last did not let us write them.
+    generated: DueWrites<Owner, Generation>,
+    /// When the API server last forbade us to write them.
     forbidden: Option<Instant>,
-    /// When the status of each was written last, within the last second.
-    shown: BTreeMap<Owner, Instant>,
     /// What owners are to say of those they own, by the name that the shipped operator has for these.
     children: BTreeMap<Owner, BTreeMap<String, i64>>,
     absences: Absences,
 }
 
-/// How often it is tried whether generated objects may be written by now.
-const ASK_AGAIN: Duration = Duration::from_mins(1);
-
-/// A write that is yet to be made. One that failed is tried again by itself: nothing else waits for it.
-#[derive(Debug, Clone, Copy)]
-struct Due {
-    since: Instant,
-    not_before: Instant,
-    tries: u32,
-}
-
-impl Due {
-    fn at(now: Instant) -> Self {
-        Self { since: now, not_before: now, tries: 0 }
-    }
-
-    fn failed(&mut self, problem: &Error) {
-        debug!(%problem, "a write failed and is tried again");
-        let Backoff { first, most } =
-            if matches!(problem, Error::Conflict { .. }) { Backoff::CONFLICTS } else { Backoff::REQUESTS };
-        let pause = (first * 2_u32.saturating_pow(self.tries)).min(most).mul_f64(1.0 + fastrand::f64());
-        self.not_before = Instant::now() + pause.max(problem.retry_after().unwrap_or_default());
-        self.tries += 1;
+impl TermState {
+    fn new(queues: &WriteQueues) -> Self {
+        Self {
+            resolver: None,
+            statuses: queues.queue("mesh statuses", Pace::VIEW),
+            generated: queues.queue("mesh generated", Pace::STATUS),
+            forbidden: None,
+            children: BTreeMap::new(),
+            absences: Absences::default(),
+        }
     }
 }
 
-/// A status is written at most this often.
-const GATHER: Duration = Duration::from_secs(1);
-/// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
-/// write tells all.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// About this many statuses, and as many generated objects, are written in one turn, so that proxies never wait for
-/// long.
-const PER_TURN: usize = 64;
-/// Statuses that are written at once.
-const AT_ONCE: usize = 16;
+/// How often generated objects are retried while the API server forbids them.
+const FORBIDDEN_RETRY: Duration = Duration::from_mins(1);
 
-impl Turn for Mesh {
-    fn begin(&mut self) {
-        self.term = Term::default();
+impl Reconciler for Mesh {
+    fn begin(&mut self, term: &Term) {
+        self.term = TermState::new(&self.queues);
         self.metrics.forget();
-        self.fleet.disband();
+        self.fleet.begin(term);
     }
 
-    async fn turn(&mut self) -> Result<Next, Error> {
+    fn end(&mut self) {
+        self.fleet.end();
+        self.term = TermState::new(&self.queues);
+    }
+
+    async fn reconcile(&mut self) -> Next {
         let now = Instant::now();
-        let Self { cache, writer, teller, fleet, metrics, options, term } = self;
-        let Term { resolver, due, generated, forbidden, shown, children, absences } = term;
+        let Self { cache, writer, events, fleet, metrics, options, queues: _, term } = self;
+        let TermState { resolver, statuses, generated, forbidden, children, absences } = term;
         // observe, validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in its verdict
-        let (resolver, mut touched, pods) = followed(resolver, cache, &options.settings, teller);
-        for news in fleet.news() {
-            teller.news(cache, &news);
-            touched.objects.extend(news.about);
-            if let Some(facts) = news.facts {
-                join(&mut touched, resolver.change(Change::Proxy(news.pod, Some(facts))));
+        let (resolver, mut touched, pods) = follow(resolver, cache, &options.settings, events);
+        for report in fleet.reports() {
+            events.report(cache, &report);
+            touched.objects.extend(report.about);
+            if let Some(facts) = report.facts {
+                join(&mut touched, resolver.change(Change::Proxy(report.pod, Some(facts))));
             }
         }
-        let later = absences.follow(fleet, now, |pod, presence| teller.presence(cache, pod, presence));
+        let absence_due = absences.follow(fleet, now, |pod, presence| events.presence(cache, pod, presence));
         metrics.thought(now.elapsed());
-        // act: what proxies should hold is told to their tasks, which nobody waits for
-        let mut met = BTreeSet::new();
+        // act: proxies are configured by tasks of their own, which nobody waits for
+        let mut joined = BTreeSet::new();
         for pod in pods {
-            match fleet.meet(&pod, cache, resolver) {
-                Met::New => drop(met.insert(pod)),
-                Met::Gone if resolver.world().proxies.contains_key(&pod) => {
+            match fleet.follow(&pod, cache, resolver) {
+                MemberChange::New => drop(joined.insert(pod)),
+                MemberChange::Gone if resolver.world().proxies.contains_key(&pod) => {
                     join(&mut touched, resolver.change(Change::Proxy(pod, None)));
                 }
-                Met::Known | Met::Gone => {}
+                MemberChange::Known | MemberChange::Gone => {}
             }
         }
-        for (pod, names) in std::mem::take(&mut touched.pods).into_iter().filter(|(pod, _)| !met.contains(pod)) {
+        for (pod, names) in std::mem::take(&mut touched.pods).into_iter().filter(|(pod, _)| !joined.contains(pod)) {
             let config = resolver.desired_of(&pod, &names);
-            fleet.order(&pod, names, &config, taken_for(resolver, &pod));
+            fleet.configure(&pod, names, &config, known_facts(resolver, &pod));
         }
-        for pod in met {
+        for pod in joined {
             let config = resolver.desired(&pod);
-            fleet.order(&pod, config.names().collect(), &config, taken_for(resolver, &pod));
+            fleet.configure(&pod, config.names().collect(), &config, known_facts(resolver, &pod));
         }
-        for object in std::mem::take(&mut touched.generated) {
-            generated.entry(object).or_insert(Due::at(now)).not_before = now;
-        }
-        let asked = forbidden.map(|since: Instant| since + ASK_AGAIN).filter(|at| *at > now);
-        let mut again = asked.into_iter().chain(later).min();
-        if asked.is_none() {
-            let generating = Generating { writer, teller, cache, resolver };
-            let (brought, rest) = bring(&generating, generated, now).await;
-            *forbidden = brought.forbidden.then_some(now);
-            let asked = forbidden.map(|since| since + ASK_AGAIN);
-            again = again.into_iter().chain(asked.or(rest)).min();
-            if brought.forbidden || brought.wrote {
-                join(&mut touched, resolver.change(Change::WritesGenerated(!brought.forbidden)));
-            }
+        // act (client): generated objects
+        generated.extend(std::mem::take(&mut touched.generated));
+        let retry_at = forbidden.map(|since: Instant| since + FORBIDDEN_RETRY).filter(|at| *at > now);
+        let generating = Generating { writer, events, cache, resolver };
+        let ended = generated.pass(|owner, _| retry_at.map_or_else(|| generating.prepare(owner), Prepared::At)).await;
+        if ended.iter().any(|(_, result)| result.as_ref().is_err_and(Error::is_forbidden)) {
+            *forbidden = Some(now);
+            join(&mut touched, resolver.change(Change::WritesGenerated(false)));
+        } else if ended.iter().any(|(_, result)| result.is_ok()) {
+            *forbidden = None;
+            join(&mut touched, resolver.change(Change::WritesGenerated(true)));
         }
         metrics.count(&fleet.count(), resolver.generated_count());
-        // status: what the proxies answered, as far as they have
-        for object in touched.objects {
-            due.entry(object).or_insert(Due::at(now));
-        }
-        let reporting = Reporting { writer, teller, metrics, cache, resolver, fleet, children };
-        let (rest, owned) = show(&reporting, due, shown, now).await;
-        let mut again = again.into_iter().chain(rest).min();
-        for Owned { owner, child, generation } in owned {
+        // status (client): what the proxies answered, as far as they have
+        statuses.extend(touched.objects);
+        let reporting = Reporting { writer, events, metrics, cache, resolver, fleet, children };
+        let ended = statuses.pass(|owner, since| reporting.prepare(owner, since)).await;
+        for Owned { owner, child, generation } in ended.into_iter().filter_map(|(_, owned)| owned.ok()).flatten() {
             if children.entry(owner.clone()).or_default().insert(child, generation) != Some(generation) {
-                due.entry(owner).or_insert(Due::at(now));
-                again = Some(now);
+                statuses.add(owner);
             }
         }
-        Ok(again.map_or(Next::OnChange, |at| Next::After(at.saturating_duration_since(Instant::now()))))
+        Next::at_earliest([absence_due, generated.next_due(), statuses.next_due()])
     }
-}
-
-/// What is known of a proxy, or else taken for granted.
-fn taken_for(resolver: &Resolver, pod: &ObjectName) -> ProxyFacts {
-    resolver.world().proxies.get(pod).cloned().unwrap_or_default()
-}
-
-/// Follows what moved: what that touches, and the pods whose proxies may be others now. At first that is everything.
-fn followed<'a>(
-    resolver: &'a mut Option<Resolver>,
-    cache: &Cache,
-    settings: &Settings,
-    teller: &Teller,
-) -> (&'a mut Resolver, Touched, Vec<ObjectName>) {
-    let Some(resolver) = resolver else {
-        let resolver = resolver.insert(Resolver::new(cache.world(settings)));
-        let pods = resolver.world().pods.keys().cloned().collect();
-        let touched = resolver.everything();
-        return (resolver, touched, pods);
-    };
-    let Moved { changes, pods, secrets, api_server } = cache.moved();
-    let mut touched = Touched::default();
-    // a node that goes stays out of reach: its address may be given again
-    let mut nodes: BTreeSet<IpAddr> = changes.iter().flat_map(host_addresses).copied().collect();
-    nodes.retain(|address| !resolver.world().settings.nodes.contains(address));
-    if api_server || !nodes.is_empty() {
-        nodes.extend(&resolver.world().settings.nodes);
-        let api_servers = cache.api_servers(settings);
-        join(&mut touched, resolver.change(Change::Machinery { api_servers, nodes }));
-    }
-    for change in changes {
-        let withdrawn = tell::before(resolver, &change);
-        join(&mut touched, resolver.change(change));
-        if let Some(withdrawn) = withdrawn.and_then(|withdrawn| tell::after(resolver, withdrawn)) {
-            teller.withdrawn(withdrawn);
-        }
-    }
-    let pods = if secrets { resolver.world().pods.keys().cloned().collect() } else { pods };
-    (resolver, touched, pods)
-}
-
-fn host_addresses(change: &Change) -> &[IpAddr] {
-    if let Change::Pod(_, Some(pod)) = change { &pod.host_addresses } else { &[] }
-}
-
-fn join(all: &mut Touched, more: Touched) {
-    for (pod, names) in more.pods {
-        all.pods.entry(pod).or_default().extend(names);
-    }
-    all.objects.extend(more.objects);
-    all.generated.extend(more.generated);
-}
-
-/// Writes the generated objects that are due; says what became of it, and when to come again for the rest.
-async fn bring(
-    generating: &Generating<'_>,
-    due: &mut BTreeMap<Owner, Due>,
-    now: Instant,
-) -> (Brought, Option<Instant>) {
-    let ready = due.iter().filter(|(_, due)| due.not_before <= now).map(|(object, _)| object.clone());
-    let ready: BTreeSet<Owner> = ready.take(PER_TURN).collect();
-    let mut left = ready.clone();
-    let brought = generating.bring(&mut left).await;
-    for object in ready {
-        match (&brought.failure, due.get_mut(&object)) {
-            (Some(problem), Some(due)) if left.contains(&object) => due.failed(problem),
-            (None, Some(_)) if left.contains(&object) => {}
-            _ => drop(due.remove(&object)),
-        }
-    }
-    let next = due.values().map(|due| due.not_before).min();
-    (brought, next)
-}
-
-/// Writes the statuses that are due; what failed, what is over the limit of a turn and what may soon be better stays.
-/// Says when to come again, and what owners are to say.
-async fn show(
-    reporting: &Reporting<'_>,
-    due: &mut BTreeMap<Owner, Due>,
-    shown: &mut BTreeMap<Owner, Instant>,
-    now: Instant,
-) -> (Option<Instant>, Vec<Owned>) {
-    shown.retain(|_, at| *at + GATHER > now);
-    let mut again: Option<Instant> = None;
-    let mut come_at = |at: Instant| again = Some(again.map_or(at, |earlier| earlier.min(at)));
-    let mut ready = Vec::new();
-    for (object, Due { since, not_before, .. }) in &*due {
-        let gathered = shown.get(object).map_or(now, |at| *at + GATHER);
-        let patient = if reporting.is_pending(object) { *since + PATIENCE } else { now };
-        let at = gathered.max(patient).max(*not_before);
-        if at <= now {
-            ready.push((object.clone(), *since));
-        } else {
-            come_at(at);
-        }
-    }
-    let (mut written, mut owned) = (0, Vec::new());
-    for some in ready.chunks(AT_ONCE) {
-        if written >= PER_TURN {
-            come_at(now);
-            break;
-        }
-        let told = futures::future::join_all(some.iter().map(|(object, _)| reporting.one(object))).await;
-        for ((object, since), told) in some.iter().zip(told) {
-            let wrote = told.as_ref().map(|told| told.as_ref().map_or(Wrote::Unchanged, |told| told.wrote));
-            written += usize::from(!matches!(wrote, Ok(Wrote::Unchanged)));
-            match told {
-                Err(problem) => {
-                    if let Some(due) = due.get_mut(object) {
-                        due.failed(&problem);
-                        come_at(due.not_before);
-                    }
-                }
-                Ok(told) => {
-                    if let Some(told) = told {
-                        if told.in_force && told.wrote == Wrote::Changed {
-                            reporting.metrics.lagged(since.elapsed());
-                        }
-                        owned.extend(told.owned);
-                    }
-                    due.remove(object);
-                    shown.insert(object.clone(), now);
-                }
-            }
-        }
-    }
-    (again, owned)
 }

@@ -10,9 +10,9 @@ use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_core::mesh::control::types::{Kind as MeshKind, ObjectName};
 use portolan_core::mesh::control::{Change, Settings, World};
 
-use super::fleet::Owner;
+use super::owner::{self, Owner};
 use super::pod::Pod;
-use super::{Options, tell, validate};
+use super::{Options, validate};
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
@@ -96,7 +96,7 @@ impl Cache {
             MeshKind::Rule => self.rules.get(&key).map(|one| one.object_ref(&())),
             MeshKind::Service => self.services.get(&key).map(|one| one.object_ref(&())),
         };
-        seen.unwrap_or_else(|| tell::reference(&(*kind, name.clone()), None))
+        seen.unwrap_or_else(|| owner::reference(&(*kind, name.clone()), None))
     }
 
     /// Addresses of the API server: those that were found at the start, and what the cluster says. A loopback address

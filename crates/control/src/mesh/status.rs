@@ -1,6 +1,7 @@
 //! Says on every object what became of it, and why not. Nothing is written that stands there already.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ObjectMeta;
@@ -10,15 +11,18 @@ use portolan_api::words::{conditions, reasons};
 use portolan_core::mesh::control::types::{Kind, ObjectName};
 use portolan_core::mesh::control::{Note, Reason, Resolver, Verdict};
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::fleet::{Fares, Fleet, Owner};
+use super::act::fleet::{Fleet, ProgramState};
+use super::events::MeshEvents;
 use super::metrics::{Metrics, Stands};
 use super::observe::{Cache, key};
-use super::tell::Teller;
+use super::owner::Owner;
 use super::validate::Written;
 use crate::runtime::Error;
 use crate::runtime::conditions::{condition, find};
-use crate::runtime::events::Tone;
+use crate::runtime::due::Prepared;
+use crate::runtime::events::EventType;
 use crate::runtime::store::Store;
 use crate::runtime::watch;
 use crate::runtime::write::{Writer, Wrote};
@@ -26,21 +30,12 @@ use crate::runtime::write::{Writer, Wrote};
 /// What a status is worked out from, and written with.
 pub(super) struct Reporting<'a> {
     pub(super) writer: &'a Writer,
-    pub(super) teller: &'a Teller,
+    pub(super) events: &'a MeshEvents,
     pub(super) metrics: &'a Metrics,
     pub(super) cache: &'a Cache,
     pub(super) resolver: &'a Resolver,
     pub(super) fleet: &'a Fleet,
     pub(super) children: &'a BTreeMap<Owner, BTreeMap<String, i64>>,
-}
-
-/// What became of a write.
-pub(super) struct Told {
-    pub(super) wrote: Wrote,
-    /// Every proxy that should hold it does.
-    pub(super) in_force: bool,
-    /// What its owners are to say, if it asks for that.
-    pub(super) owned: Vec<Owned>,
 }
 
 /// That an object is in force, for its owner to say.
@@ -51,78 +46,71 @@ pub(super) struct Owned {
     pub(super) generation: i64,
 }
 
+/// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
+/// write then says it all.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Says that an object is in force, to clients of the shipped operator: they wait for any annotation.
 const APPLIED: &str = "operator.l7mp.io/applied";
 
 impl Reporting<'_> {
-    /// Writes the status of one object, if it is there and a user's.
-    pub(super) async fn one(&self, owner: &Owner) -> Result<Option<Told>, Error> {
+    /// What the status of an object needs, if it is there and a user's. Gives what its owners are to say.
+    pub(super) fn prepare(&self, owner: &Owner, since: Instant) -> Prepared<Vec<Owned>> {
         let (kind, name) = owner;
         let Some(verdict) = self.resolver.verdict(*kind, name) else {
             self.metrics.stands(owner, None);
-            return Ok(None);
+            return Prepared::Nothing;
         };
+        if self.is_pending(owner) && Instant::now() < since + PATIENCE {
+            return Prepared::At(since + PATIENCE);
+        }
         let cache = self.cache;
-        let told = match kind {
-            Kind::VirtualService => self.write(&cache.virtual_services, owner, &verdict).await,
-            Kind::Route => self.write(&cache.routes, owner, &verdict).await,
-            Kind::Target => self.write(&cache.targets, owner, &verdict).await,
-            Kind::Rule => self.write(&cache.rules, owner, &verdict).await,
-            Kind::Service => Ok(None),
-        };
-        told.or_else(|problem| if problem.is_gone() { Ok(None) } else { Err(problem) })
+        match kind {
+            Kind::VirtualService => self.write(&cache.virtual_services, owner, &verdict, since),
+            Kind::Route => self.write(&cache.routes, owner, &verdict, since),
+            Kind::Target => self.write(&cache.targets, owner, &verdict, since),
+            Kind::Rule => self.write(&cache.rules, owner, &verdict, since),
+            Kind::Service => Prepared::Nothing,
+        }
     }
 
-    /// Whether some proxy that should hold an object has not said yet how it fares there.
-    pub(super) fn is_pending(&self, owner: &Owner) -> bool {
+    /// Whether some proxy that should hold an object has not said yet whether it does.
+    fn is_pending(&self, owner: &Owner) -> bool {
         let (kind, name) = owner;
-        self.resolver.holders(*kind, name).any(|pod| matches!(self.fleet.fares(pod, owner), Fares::Pending))
+        let state = |pod| self.fleet.program_state(pod, owner);
+        self.resolver.holders(*kind, name).any(|pod| matches!(state(pod), ProgramState::Pending))
     }
 
-    async fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &Verdict) -> Result<Option<Told>, Error>
+    fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &Verdict, since: Instant) -> Prepared<Vec<Owned>>
     where
         K: watch::Kind + Written + HasStatus<Status = MeshStatus>,
     {
-        let Some(seen) = store.get(&key(&owner.1)) else { return Ok(None) };
-        if seen.meta().deletion_timestamp.is_some() {
-            return Ok(None);
-        }
+        let seen = store.get(&key(&owner.1)).filter(|seen| seen.meta().deletion_timestamp.is_none());
+        let Some(seen) = seen else { return Prepared::Nothing };
         let generation = seen.meta().generation.unwrap_or_default();
         let counted = Counted::of(self.resolver, self.fleet, owner, verdict);
+        let in_force = counted.is_in_force(verdict);
         let children = self.children(owner, seen.status());
         let hops = (owner.0 == Kind::Route).then(|| number(self.resolver.explain(owner.0, &owner.1).len()));
         let want = MeshStatus { children, hops, ..counted.status(verdict, owner.0, generation) };
-        let wrote = self.writer.status(store, &*seen, &want).await?;
-        let is_programmed = is_programmed(&want);
-        self.metrics.stands(owner, Some(stands(&want)));
-        if is_programmed {
-            self.applied(store, &seen).await?;
-        }
-        let owned = if is_programmed && seen.written().get("updateOwners") == Some(&true.into()) {
-            owners(seen.meta(), owner, generation)
-        } else {
-            Vec::new()
-        };
-        Ok(Some(Told { wrote, in_force: counted.is_in_force(verdict), owned }))
-    }
-
-    /// The first time that an object is in force everywhere.
-    async fn applied<K>(&self, store: &Store<K>, seen: &K) -> Result<(), Error>
-    where
-        K: watch::Kind + HasStatus<Status = MeshStatus>,
-    {
-        if seen.meta().annotations.as_ref().is_some_and(|all| all.contains_key(APPLIED)) {
-            return Ok(());
-        }
-        let generation = seen.meta().generation.unwrap_or_default();
-        self.writer.annotate(store, seen, &json!({ APPLIED: generation.to_string() })).await?;
-        // that a condition has become true is told with the status
-        let conditions = seen.status().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        if find(conditions, conditions::PROGRAMMED).is_none() {
-            let note = "every proxy that should hold it does".to_owned();
-            self.teller.tell(seen.object_ref(&()), Tone::Normal, (reasons::PROGRAMMED, "Program"), note);
-        }
-        Ok(())
+        let (writer, store, owner) = (self.writer.clone(), store.clone(), owner.clone());
+        let (events, metrics) = (self.events.clone(), self.metrics.clone());
+        Prepared::write(async move {
+            let wrote = match writer.status(&store, seen.as_ref(), &want).await {
+                Err(problem) if problem.is_gone() => return Ok(Vec::new()),
+                wrote => wrote?,
+            };
+            if in_force && wrote == Wrote::Changed {
+                metrics.lagged(since.elapsed());
+            }
+            metrics.stands(&owner, Some(stands(&want)));
+            if !is_programmed(&want) {
+                return Ok(Vec::new());
+            }
+            applied(&writer, &events, &store, &seen).await?;
+            let asks = seen.written().get("updateOwners") == Some(&true.into());
+            Ok(if asks { owners(seen.meta(), &owner, generation) } else { Vec::new() })
+        })
     }
 
     /// What it says of those it owns, as far as they are there.
@@ -137,6 +125,25 @@ impl Reporting<'_> {
         applied.retain(|child, _| is_there(child));
         (!applied.is_empty()).then_some(Children { applied })
     }
+}
+
+/// Marks an object that is in force everywhere for the first time.
+async fn applied<K>(writer: &Writer, events: &MeshEvents, store: &Store<K>, seen: &K) -> Result<(), Error>
+where
+    K: watch::Kind + HasStatus<Status = MeshStatus>,
+{
+    if seen.meta().annotations.as_ref().is_some_and(|all| all.contains_key(APPLIED)) {
+        return Ok(());
+    }
+    let generation = seen.meta().generation.unwrap_or_default();
+    writer.annotate(store, seen, &json!({ APPLIED: generation.to_string() })).await?;
+    // that a condition has become true is recorded with the status
+    let conditions = seen.status().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    if find(conditions, conditions::PROGRAMMED).is_none() {
+        let note = "programmed on all matching proxies";
+        events.record(seen.object_ref(&()), EventType::Normal, (reasons::PROGRAMMED, "Program"), note);
+    }
+    Ok(())
 }
 
 /// Owners of a kind of the mesh, with what they are to say.
@@ -186,12 +193,12 @@ impl Counted {
     fn of(resolver: &Resolver, fleet: &Fleet, owner: &Owner, verdict: &Verdict) -> Self {
         let mut counted = Self { matched: verdict.proxies, ..Self::default() };
         for pod in resolver.holders(owner.0, &owner.1) {
-            match fleet.fares(pod, owner) {
-                Fares::InForce => counted.in_force += 1,
-                Fares::Pending => {}
-                Fares::Away(why) => drop(counted.away.insert(pod.clone(), why.to_owned())),
-                Fares::Refused(why) => drop(counted.refused.insert(pod.clone(), why.to_owned())),
-                Fares::Lacks(note) => drop(counted.lacking.insert(pod.clone(), note.clone())),
+            match fleet.program_state(pod, owner) {
+                ProgramState::InForce => counted.in_force += 1,
+                ProgramState::Pending => {}
+                ProgramState::Away(why) => drop(counted.away.insert(pod.clone(), why.to_owned())),
+                ProgramState::Refused(why) => drop(counted.refused.insert(pod.clone(), why.to_owned())),
+                ProgramState::Lacks(note) => drop(counted.lacking.insert(pod.clone(), note.clone())),
             }
         }
         counted
@@ -238,7 +245,7 @@ impl Counted {
         };
         let resolved = match verdict.lacks().next() {
             None => {
-                let message = "every name in it stands for something".to_owned();
+                let message = "all references resolved".to_owned();
                 say(conditions::RESOLVED_REFS, true, conditions::RESOLVED_REFS, message)
             }
             Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(verdict.lacks())),
@@ -251,7 +258,7 @@ impl Counted {
         let Self { matched, in_force, away, refused, lacking } = self;
         let share = format!("{in_force} of {matched} proxies hold it");
         if let Some(note) = verdict.to_edit().or_else(|| verdict.lacks().next()) {
-            return (false, note.reason.as_str(), "nothing is programmed before that is mended".to_owned());
+            return (false, note.reason.as_str(), "not programmed until the error above is fixed".to_owned());
         }
         if let Some((pod, why)) = refused.first_key_value() {
             return (false, Reason::Rejected.as_str(), format!("{share}; the proxy of pod {pod} says: {why}"));

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use kube::Client;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::admin::{self, Admin, State};
-use super::events::Recorder;
+use super::due::WriteQueues;
+use super::events::{self, EventQueue, Recorder};
 use super::fence::fenced;
 use super::lease::{self, Elector, Leadership};
 use super::metrics::Metrics;
 use super::ready::Readiness;
+use super::reconcile::Loop;
 use super::tasks::Tasks;
-use super::turn::Loop;
 use super::watch::Watches;
 use super::write::Writer;
 
@@ -43,6 +45,7 @@ pub struct Ctx {
     pub readiness: Readiness,
     pub metrics: Metrics,
     pub state: State,
+    events: EventQueue,
     instance: String,
 }
 
@@ -60,11 +63,16 @@ impl Ctx {
 
     /// Reports events in the name of `portolan-CAPABILITY`.
     pub fn recorder(&self, capability: &str) -> Recorder {
-        Recorder::new(self.client.clone(), &format!("portolan-{capability}"), &self.instance)
+        Recorder::new(self.events.clone(), &format!("portolan-{capability}"), &self.instance)
+    }
+
+    /// Queues of due writes for the loop that these watches wake.
+    pub fn write_queues(&self, watches: &Watches) -> WriteQueues {
+        WriteQueues::new(watches.waker(), self.metrics.clone())
     }
 
     /// The loop of a capability.
-    pub fn turns(&self, capability: &'static str) -> Loop {
+    pub fn reconciles(&self, capability: &'static str) -> Loop {
         Loop { capability, leadership: self.leadership.clone(), metrics: self.metrics.clone(), stop: self.tasks.stop() }
     }
 }
@@ -86,6 +94,8 @@ pub enum Error {
 /// A running process: admin server, election and what the caller started.
 pub struct Process {
     ctx: Ctx,
+    /// Sends the events of the others, and so ends after them.
+    event_tasks: Tasks,
     election: Option<lease::Options>,
     drain: Duration,
     admin_at: SocketAddr,
@@ -98,14 +108,19 @@ impl Process {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let leadership = if election.is_some() { Leadership::none() } else { Leadership::always() };
+        let fenced = fenced(client.clone(), leadership.clone(), metrics.clone());
+        let (events, sender) = events::queue(fenced.clone(), metrics.clone());
+        let event_tasks = Tasks::new();
+        event_tasks.spawn("events", sender.run(event_tasks.stop()));
         let ctx = Ctx {
-            client: fenced(client.clone(), leadership.clone(), metrics.clone()),
+            client: fenced,
             unfenced: client,
             leadership,
             tasks: Tasks::new(),
             readiness: Readiness::new(),
             metrics,
             state: State::default(),
+            events,
             instance,
         };
         if let Some(election) = &election {
@@ -117,7 +132,7 @@ impl Process {
         let admin_at =
             admin::serve(admin_listen, Admin { registry: Arc::new(registry), readiness, state }, &ctx.tasks)?;
         info!(%admin_at, "running");
-        Ok(Self { ctx, election, drain, admin_at })
+        Ok(Self { ctx, event_tasks, election, drain, admin_at })
     }
 
     /// What the capabilities were given.
@@ -132,7 +147,7 @@ impl Process {
 
     /// Returns the name of the first task that broke.
     pub async fn broken(&self) -> &'static str {
-        self.ctx.tasks.failed().await
+        tokio::select! { task = self.ctx.tasks.failed() => task, task = self.event_tasks.failed() => task }
     }
 
     /// Runs until SIGTERM, SIGINT or a broken task, then stops in order.
@@ -147,10 +162,13 @@ impl Process {
 
     /// Lets the loops finish what they are at, then gives the lease back.
     pub async fn stop(self) -> Result<(), Error> {
-        let Self { ctx, election, drain, .. } = self;
+        let Self { ctx, event_tasks, election, drain, .. } = self;
         info!(?drain, "stopping");
-        for task in ctx.tasks.clone().drain(drain).await {
-            warn!(task, "did not end in time and was cut off");
+        let deadline = Instant::now() + drain;
+        for tasks in [ctx.tasks.clone(), event_tasks] {
+            for task in tasks.drain(deadline.saturating_duration_since(Instant::now())).await {
+                warn!(task, "did not end in time and was cut off");
+            }
         }
         if let Some(election) = &election {
             lease::release(&ctx.unfenced, election, &ctx.leadership).await?;

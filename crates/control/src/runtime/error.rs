@@ -25,6 +25,9 @@ pub enum Error {
     /// Another replica leads, so nothing was sent.
     #[error("{what}: not sent, this replica does not lead")]
     NotLeading { what: String },
+    /// No answer came in time: whether it was done is not known.
+    #[error("{what}: no answer within {after:?}")]
+    TimedOut { what: String, after: Duration },
     /// The process is stopping.
     #[error("{what}: given up, the process is stopping")]
     Stopped { what: String },
@@ -52,6 +55,7 @@ impl Error {
             Self::Request { .. } => "RequestFailed",
             Self::Conflict { .. } => "Conflict",
             Self::NotLeading { .. } => "NotLeading",
+            Self::TimedOut { .. } => "TimedOut",
             Self::Stopped { .. } => "Stopped",
             Self::Invalid { .. } => "Invalid",
         }
@@ -61,9 +65,11 @@ impl Error {
     pub const fn class(&self) -> Class {
         match self {
             Self::Invalid { .. } => Class::Invalid,
-            Self::Request { .. } | Self::Conflict { .. } | Self::NotLeading { .. } | Self::Stopped { .. } => {
-                Class::Transient
-            }
+            Self::Request { .. }
+            | Self::Conflict { .. }
+            | Self::NotLeading { .. }
+            | Self::TimedOut { .. }
+            | Self::Stopped { .. } => Class::Transient,
         }
     }
 

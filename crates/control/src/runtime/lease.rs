@@ -54,54 +54,116 @@ impl Options {
 /// Whether this replica may write. Clones see the same answer.
 #[derive(Debug, Clone)]
 pub struct Leadership {
-    until: watch::Sender<Option<Instant>>,
+    held: watch::Sender<Option<Held>>,
+    /// The highest term that somebody else was seen to have led in.
+    outranked_by: watch::Sender<u64>,
+}
+
+/// Until when this replica leads, unless it renews, and in which term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    until: Instant,
+    term: u64,
+}
+
+impl Held {
+    fn lasts(self) -> bool {
+        Instant::now() < self.until
+    }
+}
+
+/// The term of a process that is alone by construction; elections count from 1.
+const ALONE: u64 = 0;
+
+/// One time of leading without a break. Its number is the Lease's `leaseTransitions`, so that of two leaders the later
+/// one has the higher number, whatever their clocks say.
+#[derive(Debug, Clone)]
+pub struct Term {
+    leadership: Leadership,
+    number: u64,
+}
+
+impl Term {
+    /// Its number, for those who refuse a leader of an earlier term; none for a process that takes part in no election.
+    pub fn number(&self) -> Option<u64> {
+        (self.number != ALONE).then_some(self.number)
+    }
+
+    /// True while this replica leads in this term: checked before every call that changes something outside.
+    pub fn held(&self) -> bool {
+        self.leadership.held.borrow().is_some_and(|held| held.lasts() && held.term == self.number)
+    }
+
+    /// Returns when this replica no longer leads in this term.
+    pub async fn ended(&self) {
+        self.leadership.ended(|held| held.term == self.number).await;
+    }
+
+    /// Somebody refused a call of this term as he has seen a later one. If this replica still holds the Lease, it goes
+    /// on in a term above that: the Lease was deleted, say, and counts from the beginning again.
+    pub fn outranked_by(&self, number: u64) {
+        self.leadership.outranked_by.send_if_modified(|highest| {
+            let higher = number > *highest && number >= self.number;
+            if higher {
+                *highest = number;
+            }
+            higher
+        });
+    }
 }
 
 impl Leadership {
     /// Not leading yet.
     pub fn none() -> Self {
-        Self { until: watch::Sender::new(None) }
+        Self { held: watch::Sender::new(None), outranked_by: watch::Sender::new(0) }
     }
 
     /// For a process that is alone by construction.
     pub fn always() -> Self {
         // A century is as good as for ever, and does not overflow the clock.
         let forever = Duration::from_hours(100 * 365 * 24);
-        Self { until: watch::Sender::new(Some(Instant::now() + forever)) }
+        let leadership = Self::none();
+        leadership.set(Some(Held { until: Instant::now() + forever, term: ALONE }));
+        leadership
     }
 
     /// True while this replica may start a write.
     pub fn held(&self) -> bool {
-        self.until.borrow().is_some_and(|until| Instant::now() < until)
+        self.held.borrow().is_some_and(Held::lasts)
     }
 
     /// Returns when this replica leads.
-    pub async fn acquired(&self) {
-        let mut until = self.until.subscribe();
-        while !self.held() {
-            if until.changed().await.is_err() {
-                return;
+    pub async fn acquired(&self) -> Term {
+        let mut changes = self.held.subscribe();
+        loop {
+            if let Some(held) = changes.borrow_and_update().filter(|held| held.lasts()) {
+                return Term { leadership: self.clone(), number: held.term };
+            }
+            // The sender lives as long as `self`, so this ends only with a change.
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
             }
         }
     }
 
     /// Returns when this replica no longer leads.
     pub async fn ran_out(&self) {
-        let mut changes = self.until.subscribe();
+        self.ended(|_| true).await;
+    }
+
+    async fn ended(&self, goes_on: impl Fn(Held) -> bool) {
+        let mut changes = self.held.subscribe();
         loop {
-            let Some(until) = *changes.borrow_and_update() else { return };
-            if Instant::now() >= until {
-                return;
-            }
+            let Some(held) = changes.borrow_and_update().filter(|held| held.lasts() && goes_on(*held)) else { return };
             tokio::select! {
-                () = tokio::time::sleep_until(until) => {}
+                () = tokio::time::sleep_until(held.until) => {}
                 _ = changes.changed() => {}
             }
         }
     }
 
-    fn set(&self, until: Option<Instant>) {
-        self.until.send_replace(until);
+    fn set(&self, held: Option<Held>) {
+        self.held.send_replace(held);
     }
 }
 
@@ -131,6 +193,7 @@ impl Elector {
     /// Acquires and renews until stopped. Does not release: see [`release`].
     pub async fn run(mut self, stop: CancellationToken) {
         let mut led = false;
+        let mut outranked = self.leadership.outranked_by.subscribe();
         loop {
             let limit = self.options.renew_deadline / 2;
             match tokio::time::timeout(limit, self.step()).await {
@@ -154,6 +217,7 @@ impl Elector {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
                 () = self.leadership.ran_out(), if leads => {}
+                _ = outranked.changed(), if leads => warn!("a later leader was seen: going on in a term above its own"),
             }
         }
     }
@@ -207,8 +271,9 @@ impl Elector {
             Some(_) => self.endpoint.replace(Part::Object, &self.options.name, &want).await?,
             None => self.endpoint.create(&want).await?,
         };
+        let term = transitions(&written);
         self.seen = Some(Seen { lease: written, since: sent });
-        self.leadership.set(Some(sent + self.options.renew_deadline));
+        self.leadership.set(Some(Held { until: sent + self.options.renew_deadline, term }));
         Ok(())
     }
 
@@ -221,12 +286,24 @@ impl Elector {
             lease_duration_seconds: i32::try_from(self.options.duration.as_secs()).ok(),
             acquire_time: if renewing { before.acquire_time } else { Some(now.clone()) },
             renew_time: Some(now),
-            lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(!renewing)),
+            lease_transitions: Some(self.term(seen, renewing)),
             ..LeaseSpec::default()
         };
         let metadata = ObjectMeta { name: Some(self.options.name.clone()), ..seen.metadata.clone() };
         Lease { metadata, spec: Some(spec) }
     }
+
+    /// One more than the last for a new holder, and more than any that was seen elsewhere.
+    fn term(&self, seen: &Lease, renewing: bool) -> i32 {
+        let above = *self.leadership.outranked_by.borrow() + 1;
+        let term = (transitions(seen) + u64::from(!renewing)).max(if above > 1 { above } else { 0 });
+        i32::try_from(term).unwrap_or(i32::MAX)
+    }
+}
+
+fn transitions(lease: &Lease) -> u64 {
+    let counted = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    u64::try_from(counted).unwrap_or_default()
 }
 
 /// Gives the lease back, if it is ours, so that the next replica need not wait. Call when nothing writes any more.
@@ -283,16 +360,49 @@ mod tests {
     async fn leadership_ends_by_itself_when_it_is_not_renewed() {
         let leadership = Leadership::none();
         assert!(!leadership.held());
-        leadership.set(Some(Instant::now() + Duration::from_secs(10)));
+        let held = || Some(Held { until: Instant::now() + Duration::from_secs(10), term: 1 });
+        leadership.set(held());
         assert!(leadership.held());
         let began = Instant::now();
         let renewer = leadership.clone();
         let renewal = async {
             tokio::time::sleep(Duration::from_secs(5)).await;
-            renewer.set(Some(Instant::now() + Duration::from_secs(10)));
+            renewer.set(held());
         };
         tokio::join!(leadership.ran_out(), renewal);
         assert_eq!(began.elapsed(), Duration::from_secs(15));
         assert!(!leadership.held());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_ends_even_if_leadership_comes_back_at_once() {
+        let leadership = Leadership::none();
+        let held = |term| Some(Held { until: Instant::now() + Duration::from_secs(10), term });
+        leadership.set(held(4));
+        let term = leadership.acquired().await;
+        assert!(term.held() && term.number() == Some(4));
+        leadership.set(held(6));
+        term.ended().await;
+        assert!(!term.held() && leadership.held(), "another term of the same replica");
+        assert_eq!(Leadership::always().acquired().await.number(), None);
+    }
+
+    #[test]
+    fn a_leader_that_was_outranked_goes_on_above_the_term_that_was_seen() {
+        let leadership = Leadership::none();
+        leadership.set(Some(Held { until: Instant::now() + Duration::from_secs(10), term: 1 }));
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let client = Client::new(
+            tower::service_fn(async |_| -> Result<http::Response<kube::client::Body>, tower::BoxError> {
+                Err("unused".into())
+            }),
+            "ns",
+        );
+        let elector = Elector::new(&client, options(), leadership.clone(), metrics).unwrap();
+        let spec = LeaseSpec { lease_transitions: Some(1), ..LeaseSpec::default() };
+        let lease = Lease { spec: Some(spec), ..Lease::default() };
+        assert_eq!((elector.term(&lease, true), elector.term(&lease, false)), (1, 2));
+        Term { leadership, number: 1 }.outranked_by(7);
+        assert_eq!(elector.term(&lease, true), 8);
     }
 }

@@ -21,11 +21,23 @@ pub struct WriteLabel {
     pub outcome: &'static str,
 }
 
-/// One turn of a loop: which loop, how it ended.
+/// A capability's loop.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct TurnLabel {
+pub struct CapabilityLabel {
     pub capability: &'static str,
-    pub outcome: &'static str,
+}
+
+/// A queue of due writes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct QueueLabel {
+    pub queue: &'static str,
+}
+
+/// A write that failed: of which queue, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RetryLabel {
+    pub queue: &'static str,
+    pub reason: &'static str,
 }
 
 /// Counters and gauges of one process. Clones share them.
@@ -37,10 +49,11 @@ pub struct Metrics {
     pub unchanged: Family<KindLabel, Counter>,
     pub fenced: Counter,
     pub leads: Gauge,
-    pub turns: Family<TurnLabel, Counter>,
-    pub turn_seconds: Histogram,
-    pub queue_depth: Gauge,
-    pub queue_retries: Counter,
+    pub reconciles: Family<CapabilityLabel, Counter>,
+    pub reconcile_seconds: Histogram,
+    pub writes_pending: Family<QueueLabel, Gauge>,
+    pub write_retries: Family<RetryLabel, Counter>,
+    pub events_dropped: Counter,
 }
 
 impl Metrics {
@@ -53,30 +66,40 @@ impl Metrics {
             unchanged: Family::default(),
             fenced: Counter::default(),
             leads: Gauge::default(),
-            turns: Family::default(),
+            reconciles: Family::default(),
             // 1 ms to 16 s.
-            turn_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
-            queue_depth: Gauge::default(),
-            queue_retries: Counter::default(),
+            reconcile_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            writes_pending: Family::default(),
+            write_retries: Family::default(),
+            events_dropped: Counter::default(),
         };
         let registry = registry.sub_registry_with_prefix("portolan_runtime");
-        registry.register("watch_relists", "Whole lists taken, by kind", metrics.relists.clone());
+        registry.register("watch_relists", "Complete lists requested, by kind", metrics.relists.clone());
         registry.register(
             "watch_undecodable_objects",
-            "Objects left out because they cannot be read, by kind",
+            "Objects ignored because they cannot be decoded, by kind",
             metrics.undecodable.clone(),
         );
-        registry.register("writes", "Writing requests, by kind, verb and outcome", metrics.writes.clone());
-        registry.register("writes_unchanged", "Writes not sent as nothing differed", metrics.unchanged.clone());
-        registry.register("writes_fenced", "Writes not sent as this replica does not lead", metrics.fenced.clone());
-        registry.register("leads", "1 while this replica leads", metrics.leads.clone());
-        registry.register("turns", "Turns of a capability's loop, by outcome", metrics.turns.clone());
-        registry.register("turn_seconds", "Duration of a turn", metrics.turn_seconds.clone());
-        registry.register("queue_depth", "Keys waiting or running in work queues", metrics.queue_depth.clone());
+        registry.register("writes", "Write requests by kind, verb and outcome", metrics.writes.clone());
+        registry.register("writes_unchanged", "Writes skipped because nothing differed", metrics.unchanged.clone());
         registry.register(
-            "queue_retries",
-            "Runs of a key that failed and will be retried",
-            metrics.queue_retries.clone(),
+            "writes_fenced",
+            "Writes not sent because this replica does not lead",
+            metrics.fenced.clone(),
+        );
+        registry.register("leads", "1 while this replica leads", metrics.leads.clone());
+        registry.register("reconciles", "Runs of a capability's loop", metrics.reconciles.clone());
+        registry.register("reconcile_seconds", "Duration of one reconcile", metrics.reconcile_seconds.clone());
+        registry.register("writes_pending", "Objects with a write due or under way", metrics.writes_pending.clone());
+        registry.register(
+            "write_retries",
+            "Writes that failed and will be retried, by queue and reason",
+            metrics.write_retries.clone(),
+        );
+        registry.register(
+            "events_dropped",
+            "Events not sent because too many were waiting",
+            metrics.events_dropped.clone(),
         );
         metrics
     }

@@ -1,25 +1,27 @@
 //! What every capability shares, and only that.
 //!
 //! ```text
-//!   API server --list, watch--> watch ---> Store ---settled?---> turn: observe, validate, plan, act, status
+//!   API server --list, watch--> watch ---> Store ---settled?---> reconcile: observe, validate, plan, act, status
 //!        ^                                   ^                                                  |
-//!        |                                   '--- wrote, deleted, uncertain <--- write <--------'
+//!        |                                   '--- wrote, deleted, uncertain <--- due, write <--'
 //!        '------- fence <----------------------------------------------------------'
 //!                   ^
 //!                 lease (renewed in the background; writes end before it can be taken)
 //! ```
 //!
-//! - [`watch`] keeps a [`Store`](store::Store) per kind, [`pack`]ed where there are very many objects; [`turn`] runs a capability's loop on settled stores.
-//! - [`write`] and [`events`] speak only when something differs; [`allocate`] changes one object under optimistic lock.
+//! - [`watch`] keeps a [`Store`](store::Store) per kind, [`pack`]ed where there are very many objects; [`reconcile`] runs
+//!   a capability's loop on settled stores.
+//! - [`due`] paces and retries writes object by object; [`write`](mod@write) sends only what differs; [`events`] leave by
+//!   a bounded queue.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
-//! - [`queue`] orders keyed work; [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
+//! - [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
 
 pub mod admin;
-pub mod allocate;
 pub mod app;
 pub mod backoff;
 pub mod conditions;
 mod decode;
+pub mod due;
 pub mod endpoint;
 pub mod error;
 pub mod events;
@@ -28,11 +30,11 @@ pub mod lean;
 pub mod lease;
 pub mod metrics;
 pub mod pack;
-pub mod queue;
 pub mod ready;
+pub mod reconcile;
+pub mod schedule;
 pub mod store;
 pub mod tasks;
-pub mod turn;
 pub mod watch;
 pub mod webhook;
 pub mod write;

@@ -1,4 +1,6 @@
-//! Writes that send nothing when nothing differs, and tell the store what to wait for.
+//! Writes that send nothing when nothing differs, and let the store know what to wait for.
+
+use std::sync::Arc;
 
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::object::HasStatus;
@@ -27,9 +29,13 @@ pub enum Wrote {
     Unchanged,
 }
 
-/// Writes objects in the name of one field manager.
+/// Writes objects in the name of one field manager. Clones are the same writer.
 #[derive(Clone)]
 pub struct Writer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     client: Client,
     manager: String,
     recorder: Recorder,
@@ -39,7 +45,7 @@ pub struct Writer {
 impl Writer {
     /// `client` should be fenced (see [`fence`](super::fence)); `manager` owns the fields that are applied.
     pub fn new(client: Client, manager: &str, recorder: Recorder, metrics: Metrics) -> Self {
-        Self { client, manager: manager.to_owned(), recorder, metrics }
+        Self { shared: Arc::new(Shared { client, manager: manager.to_owned(), recorder, metrics }) }
     }
 
     /// Brings an object to what is wanted by server-side apply: fields left out of `want` are not ours.
@@ -54,13 +60,14 @@ impl Writer {
         {
             return Ok(self.unchanged::<K>());
         }
-        let patching = Endpoint::<K>::of(&self.client, &key);
-        let params = PatchParams::apply(&self.manager).force();
+        let patching = Endpoint::<K>::of(&self.shared.client, &key);
+        let params = PatchParams::apply(&self.shared.manager).force();
+        let sent = Sent::to(store);
         let answer = patching.patch(Part::Object, &key.name, &params, &Patch::Apply(wanted)).await;
-        self.settle(store, "apply", &key, answer)
+        self.settle(sent, "apply", &key, answer)
     }
 
-    /// Writes the status if it differs, then tells the conditions that moved as events. Transition times are filled in
+    /// Writes the status if it differs, then records the conditions that changed as events. Transition times are filled in
     /// here. The resource version of `seen` is the lock: a conflict means that the object changed and must be looked
     /// at again.
     pub async fn status<K>(&self, store: &Store<K>, seen: &K, want: &K::Status) -> Result<Wrote, Error>
@@ -86,19 +93,20 @@ impl Writer {
             "metadata": { "name": key.name, "resourceVersion": seen.resource_version(), "uid": seen.uid() },
             "status": status,
         });
-        let patching = Endpoint::<K>::of(&self.client, &key);
-        let params = PatchParams::apply(&self.manager).force();
+        let patching = Endpoint::<K>::of(&self.shared.client, &key);
+        let params = PatchParams::apply(&self.shared.manager).force();
+        let sent = Sent::to(store);
         let mut answer = patching.patch(Part::Status, &key.name, &params, &Patch::Apply(body)).await;
         // Apply leaves alone what others added, and a status is ours whole.
         if let Ok(written) = &answer
             && let Some(extra) = surplus(&written.status().map(wire).unwrap_or_default(), &status)
         {
             let body = json!({ "metadata": { "resourceVersion": written.resource_version() }, "status": extra });
-            let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+            let params = PatchParams { field_manager: Some(self.shared.manager.clone()), ..PatchParams::default() };
             answer = patching.patch(Part::Status, &key.name, &params, &Patch::Merge(body)).await;
         }
-        let wrote = self.settle(store, "status", &key, answer)?;
-        self.recorder.tell(seen, &seen_conditions, &want_conditions).await;
+        let wrote = self.settle(sent, "status", &key, answer)?;
+        self.shared.recorder.transitions(seen, &seen_conditions, &want_conditions);
         Ok(wrote)
     }
 
@@ -106,24 +114,27 @@ impl Writer {
     pub async fn annotate<K: Kind>(&self, store: &Store<K>, seen: &K, annotations: &Value) -> Result<Wrote, Error> {
         let key = Key::of(seen);
         let body = json!({ "metadata": { "uid": seen.uid(), "annotations": annotations } });
-        let params = PatchParams { field_manager: Some(self.manager.clone()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(self.shared.manager.clone()), ..PatchParams::default() };
         let patch = Patch::Merge(body);
-        let answer = Endpoint::<K>::of(&self.client, &key).patch(Part::Object, &key.name, &params, &patch).await;
-        self.settle(store, "annotate", &key, answer)
+        let sent = Sent::to(store);
+        let answer = Endpoint::<K>::of(&self.shared.client, &key).patch(Part::Object, &key.name, &params, &patch).await;
+        self.settle(sent, "annotate", &key, answer)
     }
 
     /// Creates an object that must not exist yet: the name is the lock.
     pub async fn create<K: Kind + Serialize>(&self, store: &Store<K>, want: &K) -> Result<Wrote, Error> {
         let key = Key::of(want);
-        let answer = Endpoint::<K>::of(&self.client, &key).create(want).await;
-        self.settle(store, "create", &key, answer)
+        let sent = Sent::to(store);
+        let answer = Endpoint::<K>::of(&self.shared.client, &key).create(want).await;
+        self.settle(sent, "create", &key, answer)
     }
 
     /// Replaces an object as read and changed; the resource version in it is the lock.
     pub async fn replace<K: Kind + Serialize>(&self, store: &Store<K>, part: Part, want: &K) -> Result<Wrote, Error> {
         let key = Key::of(want);
-        let answer = Endpoint::<K>::of(&self.client, &key).replace(part, &key.name, want).await;
-        self.settle(store, "replace", &key, answer)
+        let sent = Sent::to(store);
+        let answer = Endpoint::<K>::of(&self.shared.client, &key).replace(part, &key.name, want).await;
+        self.settle(sent, "replace", &key, answer)
     }
 
     /// Deletes exactly the object that was seen, not a namesake. Gone already is fine.
@@ -132,30 +143,34 @@ impl Writer {
         let uid = seen.uid();
         let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
-        let answer = Endpoint::<K>::of(&self.client, &key).delete(&key.name, &params).await;
+        let sent = Sent::to(store);
+        let answer = Endpoint::<K>::of(&self.shared.client, &key).delete(&key.name, &params).await;
         match answer {
-            Ok(Some(kept)) if kept.meta().deletion_timestamp.is_some() => self.settle(store, "delete", &key, Ok(kept)),
+            Ok(Some(kept)) if kept.meta().deletion_timestamp.is_some() => self.settle(sent, "delete", &key, Ok(kept)),
             Ok(_) => {
+                sent.answered();
                 self.count::<K>("delete", "ok");
                 store.deleted(&key, uid.as_deref().unwrap_or_default());
                 Ok(Wrote::Changed)
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => {
+                sent.answered();
                 store.deleted(&key, uid.as_deref().unwrap_or_default());
                 Ok(self.unchanged::<K>())
             }
-            Err(cause) => self.settle(store, "delete", &key, Err(cause)),
+            Err(cause) => self.settle(sent, "delete", &key, Err(cause)),
         }
     }
 
     /// Every answer ends here: it is counted, and the store learns what to wait for.
     fn settle<K: Kind>(
         &self,
-        store: &Store<K>,
+        sent: Sent<'_, K>,
         verb: &'static str,
         key: &Key,
         answer: Result<K, kube::Error>,
     ) -> Result<Wrote, Error> {
+        let store = sent.answered();
         match answer {
             Ok(written) => {
                 self.count::<K>(verb, "ok");
@@ -174,13 +189,38 @@ impl Writer {
     }
 
     fn unchanged<K: Kind>(&self) -> Wrote {
-        self.metrics.unchanged.get_or_create(&KindLabel { kind: K::kind(&()).into_owned() }).inc();
+        self.shared.metrics.unchanged.get_or_create(&KindLabel { kind: K::kind(&()).into_owned() }).inc();
         Wrote::Unchanged
     }
 
     fn count<K: Kind>(&self, verb: &'static str, outcome: &'static str) {
         let label = WriteLabel { kind: K::kind(&()).into_owned(), verb, outcome };
-        self.metrics.writes.get_or_create(&label).inc();
+        self.shared.metrics.writes.get_or_create(&label).inc();
+    }
+}
+
+/// A request under way. One that is abandoned leaves the store in doubt, as it may have been carried out.
+struct Sent<'a, K: Kind> {
+    store: &'a Store<K>,
+    answered: bool,
+}
+
+impl<'a, K: Kind> Sent<'a, K> {
+    fn to(store: &'a Store<K>) -> Self {
+        Self { store, answered: false }
+    }
+
+    fn answered(mut self) -> &'a Store<K> {
+        self.answered = true;
+        self.store
+    }
+}
+
+impl<K: Kind> Drop for Sent<'_, K> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.store.uncertain();
+        }
     }
 }
 

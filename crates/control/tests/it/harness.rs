@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use portolan_apiserver::running::{self, Running};
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::lease;
-use portolan_control::runtime::metrics::TurnLabel;
+use portolan_control::runtime::metrics::CapabilityLabel;
 use portolan_testkit::ticket::{Office, OfficeSpec, Ticket, TicketSpec};
 use portolan_testkit::{Binaries, ControlPlane, FaultProxy, Faults, install};
 
@@ -185,8 +185,8 @@ impl Replica {
 
     /// Turns that went well so far.
     pub(crate) fn turns(&self) -> u64 {
-        let label = TurnLabel { capability: "tickets", outcome: "ok" };
-        self.process.ctx().metrics.turns.get_or_create(&label).get()
+        let label = CapabilityLabel { capability: "tickets" };
+        self.process.ctx().metrics.reconciles.get_or_create(&label).get()
     }
 }
 

@@ -1,6 +1,5 @@
 //! The runtime against a real API server, with faults in between.
 
-mod allocation;
 mod chaos;
 mod chart;
 mod crashes;

@@ -25,3 +25,7 @@ pub use predicate::{Fault, Predicate, Reason};
 pub use rewrite::Rewrite;
 pub use rules::{Action, Entry, LookupError, Rule, RuleList, Verdict, lookup};
 pub use value::key_text;
+
+/// The header with the term of the leader that makes a call: a proxy refuses a change of a term below the highest that
+/// it has seen, and names that one in the same header of its answer.
+pub const TERM_HEADER: &str = "portolan-term";

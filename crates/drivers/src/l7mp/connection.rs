@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use portolan_core::mesh::TERM_HEADER;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
@@ -35,8 +36,19 @@ impl Answer {
         if self.status.is_success() {
             return body.map_err(|_| Failed::NotUnderstood("the answer is no JSON"));
         }
-        Err(Failed::refused(self.status, &body.unwrap_or_default()))
+        let later = self.headers.get(TERM_HEADER).and_then(|term| term.to_str().ok()?.parse().ok());
+        match later {
+            Some(term) if self.status == StatusCode::CONFLICT => Err(Failed::LaterTerm(term)),
+            _ => Err(Failed::refused(self.status, &body.unwrap_or_default())),
+        }
     }
+}
+
+/// Who sends a request.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sender<'a> {
+    pub(super) token: Option<&'a str>,
+    pub(super) term: Option<u64>,
 }
 
 pub(super) fn request(
@@ -44,11 +56,15 @@ pub(super) fn request(
     method: Method,
     path: &str,
     body: Option<&Value>,
-    token: Option<&str>,
+    Sender { token, term }: Sender<'_>,
 ) -> Result<Request, Failed> {
+    let changes = method != Method::GET;
     let mut request = http::Request::builder().method(method).uri(path).header(HOST, to.to_string());
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    if let Some(term) = term.filter(|_| changes) {
+        request = request.header(TERM_HEADER, term);
     }
     let body = match body {
         // l7mp refuses parameters here.

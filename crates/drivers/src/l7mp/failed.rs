@@ -9,6 +9,12 @@ pub enum Failed {
     /// Nothing was asked: there is no connection.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
+    /// Not asked: another replica leads.
+    #[error("is programmed by another replica")]
+    NotLeading,
+    /// Refused: the proxy has been programmed in a later term, by another leader.
+    #[error("is programmed by another operator, in term {0}")]
+    LaterTerm(u64),
     /// Asked; whether it had an effect is not known.
     #[error("did not answer in time")]
     TimedOut,
@@ -74,7 +80,12 @@ impl Failed {
     fn content(&self) -> Option<&str> {
         match self {
             Self::Refused { content, .. } => Some(content),
-            Self::Unreachable(_) | Self::TimedOut | Self::BrokeOff(_) | Self::NotUnderstood(_) => None,
+            Self::Unreachable(_)
+            | Self::NotLeading
+            | Self::LaterTerm(_)
+            | Self::TimedOut
+            | Self::BrokeOff(_)
+            | Self::NotUnderstood(_) => None,
         }
     }
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use connection::{Answer, Connection, NotAnswered, Request};
+use connection::{Answer, Connection, NotAnswered, Request, Sender};
 pub use failed::Failed;
 pub use tls::{BadFile, TlsFiles};
 
@@ -54,6 +54,9 @@ pub enum Flavour {
 pub struct Credentials {
     /// Sent as bearer token.
     pub token: Option<Arc<str>>,
+    /// The term in which the caller leads, sent with every call that changes something; ours refuses a lower one than
+    /// it has seen.
+    pub term: Option<u64>,
     /// Speak TLS, and to whom.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
@@ -78,7 +81,7 @@ impl Proxy {
 
     /// What it is. Asked without a token first.
     pub async fn flavour(&self) -> Result<Flavour, Failed> {
-        let answer = self.exchange(Method::GET, "/api/v1/admin", None, None).await?;
+        let answer = self.exchange(Method::GET, "/api/v1/admin", None, Sender::default()).await?;
         let guarded =
             answer.status == http::StatusCode::UNAUTHORIZED
                 && answer.headers.get_all(WWW_AUTHENTICATE).iter().any(|challenge| {
@@ -110,7 +113,8 @@ impl Proxy {
 
     /// Makes a call; what it answers, if it was accepted.
     pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failed> {
-        self.exchange(method, path, body, self.credentials.token.as_deref()).await?.accepted()
+        let sender = Sender { token: self.credentials.token.as_deref(), term: self.credentials.term };
+        self.exchange(method, path, body, sender).await?.accepted()
     }
 
     async fn exchange(
@@ -118,9 +122,9 @@ impl Proxy {
         method: Method,
         path: &str,
         body: Option<&Value>,
-        token: Option<&str>,
+        sender: Sender<'_>,
     ) -> Result<Answer, Failed> {
-        let request = connection::request(self.address, method, path, body, token)?;
+        let request = connection::request(self.address, method, path, body, sender)?;
         let mut kept = self.connection.lock().await;
         // One that the proxy closed since the last call is noticed now, before it saw anything of this one.
         let request = match kept.take().filter(Connection::is_open) {

@@ -16,38 +16,51 @@ mod plan;
 mod status;
 mod validate;
 
-use portolan_control::runtime::Error;
 use portolan_control::runtime::app::Ctx;
-use portolan_control::runtime::turn::{Next, Turn};
+use portolan_control::runtime::lease::Term;
+use portolan_control::runtime::reconcile::{Next, Reconciler};
 
-use act::Act;
+use portolan_control::runtime::due::WriteQueues;
+use portolan_control::runtime::write::Writer;
+
+use act::{Acting, Writes};
 use observe::Cache;
 
 /// Starts the loop on the process's tasks.
 pub(crate) fn start(ctx: &Ctx, namespace: String) {
     let mut watches = ctx.watches();
-    let tickets = Tickets { cache: Cache::new(&mut watches, namespace), act: Act::new(ctx.writer("tickets")) };
-    ctx.tasks.spawn("tickets", ctx.turns("tickets").run(watches, tickets));
+    let queues = ctx.write_queues(&watches);
+    let cache = Cache::new(&mut watches, namespace);
+    let tickets = Tickets { cache, writer: ctx.writer("tickets"), writes: Writes::new(&queues), queues };
+    ctx.tasks.spawn("tickets", ctx.reconciles("tickets").run(watches, tickets));
 }
 
 struct Tickets {
     cache: Cache,
-    act: Act,
+    writer: Writer,
+    queues: WriteQueues,
+    /// What is yet to be written in this term.
+    writes: Writes,
 }
 
-impl Turn for Tickets {
-    async fn turn(&mut self) -> Result<Next, Error> {
-        let Self { cache, act } = self;
+impl Reconciler for Tickets {
+    fn begin(&mut self, _term: &Term) {
+        self.writes = Writes::new(&self.queues);
+    }
+
+    fn end(&mut self) {
+        self.writes = Writes::new(&self.queues);
+    }
+
+    async fn reconcile(&mut self) -> Next {
+        let Self { cache, writer, writes, queues: _ } = self;
         // observe (no client): every watch has synced and shows our own last writes
         let seen = cache.seen();
         // validate (no client): a bad object steps aside with its reason, the others go on
         let (world, rejected) = validate::all(&seen);
         // plan (no client; cannot fail): what cannot be met is in the plan
         let plan = plan::plan(&world);
-        // act (client): the ledger first, then what follows from it
-        let done = act.apply(cache, &seen, &plan).await?;
-        // status (client): says what was done, not what was hoped
-        status::write(act, cache, &seen, &rejected, &plan, &done).await?;
-        Ok(Next::OnChange)
+        // act, status (client): the ledger first, then receipts, then what tickets say of both
+        writes.run(&Acting { writer, cache, seen: &seen, rejected: &rejected, plan: &plan }).await
     }
 }

@@ -39,3 +39,8 @@ impl Cache {
         Seen { office: self.offices.get(&office), tickets: self.tickets.all() }
     }
 }
+
+/// The receipt of a ticket.
+pub(crate) fn receipt_key(ticket: &Key) -> Key {
+    Key { name: format!("receipt-{}", ticket.name), ..ticket.clone() }
+}

@@ -41,9 +41,10 @@ use self::status::Told;
 use self::volumes::Folder;
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
+use crate::runtime::backoff::{Backoff, Delays};
+use crate::runtime::reconcile::{Next, Reconciler};
 use crate::runtime::store::{Key, Store};
 use crate::runtime::tasks::Tasks;
-use crate::runtime::turn::{Next, Turn};
 use crate::runtime::watch::Selection;
 
 /// How pods run.
@@ -77,8 +78,9 @@ pub fn start(ctx: &Ctx, options: Options) {
         members: BTreeMap::new(),
         leaving: Vec::new(),
         made: 0,
+        delays: Backoff::REQUESTS.delays(),
     };
-    ctx.tasks.spawn("pods", ctx.turns("pods").run(watches, runner));
+    ctx.tasks.spawn("pods", ctx.reconciles("pods").run(watches, runner));
 }
 
 struct Runner {
@@ -95,6 +97,8 @@ struct Runner {
     leaving: Vec<Member>,
     /// Folders made so far.
     made: u64,
+    /// Before what failed is tried again.
+    delays: Delays,
 }
 
 /// A pod that runs here.
@@ -114,8 +118,8 @@ struct Member {
 /// How long a pod may take to end that does not say.
 const GRACE: Duration = Duration::from_secs(30);
 
-impl Turn for Runner {
-    async fn turn(&mut self) -> Result<Next, Error> {
+impl Reconciler for Runner {
+    async fn reconcile(&mut self) -> Next {
         drop(self.secrets.take_changes());
         for key in self.pods.take_changes() {
             let of_ours = self.pods.get(&key).is_some_and(|pod| read::is_of(&pod, &self.options.image));
@@ -126,14 +130,19 @@ impl Turn for Runner {
             };
         }
         self.part();
-        let mut first = Ok(Next::OnChange);
+        let mut failed = false;
         for key in self.ours.clone() {
             let Some(pod) = self.pods.get(&key) else { continue };
             if let Err(problem) = self.tend(&key, &pod).await {
-                first = first.and(Err(problem));
+                tracing::debug!(%problem, pod = %key, "a pod is tried again");
+                failed = true;
             }
         }
-        first
+        if failed {
+            return Next::After(self.delays.pause());
+        }
+        self.delays.reset();
+        Next::OnChange
     }
 }
 

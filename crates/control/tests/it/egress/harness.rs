@@ -25,7 +25,7 @@ use portolan_control::egress;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::endpoint::{Endpoint, Part};
 use portolan_control::runtime::lease;
-use portolan_control::runtime::metrics::TurnLabel;
+use portolan_control::runtime::metrics::CapabilityLabel;
 use portolan_control::runtime::webhook;
 use portolan_testkit::{FaultProxy, Faults, builders, install_definition};
 use serde::Serialize;
@@ -373,8 +373,8 @@ impl Operator {
 
     /// Turns that went well so far.
     pub(crate) fn turns(&self) -> u64 {
-        let label = TurnLabel { capability: "egress", outcome: "ok" };
-        self.process.ctx().metrics.turns.get_or_create(&label).get()
+        let label = CapabilityLabel { capability: "egress" };
+        self.process.ctx().metrics.reconciles.get_or_create(&label).get()
     }
 
     /// A task that ended by itself has panicked.

@@ -111,7 +111,7 @@ impl Cluster {
 
     /// What the proxy of a pod holds of a kind.
     async fn held(&self, pod: &str, kind: &str) -> anyhow::Result<Vec<Value>> {
-        let credentials = Credentials { token: Some("change-me".into()), tls: None };
+        let credentials = Credentials { token: Some("change-me".into()), ..Credentials::default() };
         let proxy = Proxy::new(SocketAddr::from((self.address(pod).await?, API)), credentials);
         let held = proxy.get(&format!("/api/v1/{kind}?recursive=true")).await?;
         Ok(held.as_array().cloned().unwrap_or_default())

@@ -20,9 +20,11 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::fleet::{Bell, Desk, Orders, Owner, Report, owner};
-use super::metrics::Metrics;
+use super::super::metrics::Metrics;
+use super::super::owner::Owner;
+use super::fleet::{PendingConfig, ProxyChannel, Report, ReportQueue, owner};
 use crate::runtime::backoff::Backoff;
+use crate::runtime::lease::Term;
 
 /// How often a proxy at rest is looked at.
 const RECHECK: Duration = Duration::from_mins(5);
@@ -39,14 +41,21 @@ const L7MP_PAUSE: Duration = Duration::from_millis(10);
 /// Objects that a proxy may refuse in one go before the rest is left for later.
 const MOST_REFUSALS: usize = 64;
 
+/// What a worker is made of.
+pub(super) struct Setup {
+    pub(super) proxy: Proxy,
+    /// In whose name the proxy is programmed: no call is made outside it.
+    pub(super) term: Term,
+    pub(super) channel: Arc<ProxyChannel>,
+    pub(super) pod: ObjectName,
+    pub(super) reports: Arc<ReportQueue>,
+    pub(super) slots: Arc<Semaphore>,
+    pub(super) ownership: Ownership,
+    pub(super) metrics: Metrics,
+}
+
 pub(super) struct Worker {
-    proxy: Proxy,
-    desk: Arc<Desk>,
-    /// Who it is, and whom it tells.
-    bell: (ObjectName, Arc<Bell>),
-    slots: Arc<Semaphore>,
-    ownership: Ownership,
-    metrics: Metrics,
+    setup: Setup,
     /// Everything it should hold.
     desired: Arc<ProxyConfig>,
     /// What that takes it for.
@@ -54,7 +63,7 @@ pub(super) struct Worker {
     /// What it holds; none while that is not known.
     known: Option<Known>,
     report: Report,
-    /// It is looked at again although nothing was ordered.
+    /// It is looked at again although nothing changed.
     looks_again: bool,
 }
 
@@ -77,14 +86,14 @@ impl Known {
 }
 
 /// What became of bringing a proxy to what it should hold.
-enum Brought {
+enum SyncOutcome {
     InForce,
     /// It is not what the orders take it for.
     Unlike,
 }
 
 /// Why a proxy is not where it should be.
-enum Trouble {
+enum SyncError {
     /// It did not answer, or not as it should: look again later.
     Away(Failed),
     /// It would not take something of this object.
@@ -95,46 +104,33 @@ enum Trouble {
     Otherwise,
 }
 
-impl From<Failed> for Trouble {
+impl From<Failed> for SyncError {
     fn from(failed: Failed) -> Self {
         Self::Away(failed)
     }
 }
 
 impl Worker {
-    pub(super) fn new(
-        proxy: Proxy,
-        desk: Arc<Desk>,
-        bell: (ObjectName, Arc<Bell>),
-        slots: Arc<Semaphore>,
-        ownership: Ownership,
-        metrics: Metrics,
-    ) -> Self {
+    pub(super) fn new(setup: Setup) -> Self {
         let (desired, taken_for, report) = (Arc::default(), ProxyFacts::default(), Report::default());
-        Self {
-            proxy,
-            desk,
-            bell,
-            slots,
-            ownership,
-            metrics,
-            desired,
-            taken_for,
-            known: None,
-            report,
-            looks_again: false,
-        }
+        Self { setup, desired, taken_for, known: None, report, looks_again: false }
+    }
+
+    pub(super) fn term(&self) -> Term {
+        self.setup.term.clone()
     }
 
     pub(super) async fn run(mut self) {
         let mut delays = Backoff::PROXIES.delays();
         let mut ordered = BTreeSet::new();
         // without orders it would hold too much of everything
-        self.desk.ordered.notified().await;
+        self.setup.channel.changed.notified().await;
         loop {
-            let Orders { names, config, revision, of } = self.desk.orders.lock().take();
+            let PendingConfig { names, config, revision, of } = self.setup.channel.pending.lock().take();
             self.taken_for = of;
-            self.report.refused.retain(|owner, _| !names.iter().any(|(_, name)| is_of(&self.ownership, name, owner)));
+            self.report
+                .refused
+                .retain(|owner, _| !names.iter().any(|(_, name)| is_of(&self.setup.ownership, name, owner)));
             // a rule that stands in somebody else's list is placed among all that do
             let mut inserts = !self.desired.insertions.is_empty();
             Arc::make_mut(&mut self.desired).replace(&names, &config);
@@ -145,7 +141,7 @@ impl Worker {
             ordered.extend(names);
             let began = Instant::now();
             match self.bring(&ordered).await {
-                Ok(Brought::InForce) => {
+                Ok(SyncOutcome::InForce) => {
                     ordered = BTreeSet::new();
                     self.report.in_force = revision;
                     self.report.away = None;
@@ -154,18 +150,18 @@ impl Worker {
                     let pause = if self.report.refused.is_empty() { RECHECK } else { TRY_AGAIN };
                     self.rest(jittered(pause)).await;
                 }
-                Ok(Brought::Unlike) => {
+                Ok(SyncOutcome::Unlike) => {
                     self.tell();
                     self.rest(SECOND_LOOK).await;
                 }
                 Err(failed) => {
-                    debug!(proxy = %self.proxy.address(), %failed, "proxy is not where it should be");
+                    debug!(proxy = %self.setup.proxy.address(), %failed, "proxy is not where it should be");
                     self.known = None;
                     let is_prompt = matches!(failed, Failed::Unreachable(_)) && began.elapsed() < PROMPT;
                     self.report.away = Some(failed.to_string());
                     self.tell();
                     let pause = delays.pause();
-                    // Orders do not cut this short, or a proxy that fails would be hammered.
+                    // PendingConfig do not cut this short, or a proxy that fails would be hammered.
                     tokio::time::sleep(if is_prompt { pause.min(jittered(KNOCK)) } else { pause }).await;
                 }
             }
@@ -176,20 +172,20 @@ impl Worker {
     async fn rest(&mut self, at_most: Duration) {
         let watched = matches!(&self.known, Some(known) if known.kind() == Flavour::Portolan);
         tokio::select! {
-            () = self.desk.ordered.notified() => return,
-            () = self.proxy.closed(), if watched => {}
+            () = self.setup.channel.changed.notified() => return,
+            () = self.setup.proxy.closed(), if watched => {}
             () = tokio::time::sleep(at_most) => {}
         }
         self.known = None;
     }
 
     /// Brings the proxy to what it should hold: of the things named if the rest is known, else of all.
-    async fn bring(&mut self, names: &Names) -> Result<Brought, Failed> {
+    async fn bring(&mut self, names: &Names) -> Result<SyncOutcome, Failed> {
         let met = match &self.known {
-            None => Some(self.proxy.flavour().await?),
+            None => Some(self.in_term(self.setup.proxy.flavour()).await?),
             Some(_) => None,
         };
-        let slots = Arc::clone(&self.slots);
+        let slots = Arc::clone(&self.setup.slots);
         let _slot = slots.acquire().await.ok();
         if let Some(flavour) = met {
             self.look(flavour).await?;
@@ -198,7 +194,7 @@ impl Worker {
             self.report.refused.clear();
         }
         if self.report.facts.as_ref() != Some(&self.taken_for) {
-            return Ok(Brought::Unlike);
+            return Ok(SyncOutcome::Unlike);
         }
         // whether a listener of a real l7mp must be started anew is seen only from everything on it
         let is_part = self.known.as_ref().is_some_and(|known| known.compared && known.kind() == Flavour::Portolan);
@@ -206,7 +202,7 @@ impl Worker {
         if let Some(known) = &mut self.known {
             (known.compared, known.fresh) = (true, false);
         }
-        Ok(Brought::InForce)
+        Ok(SyncOutcome::InForce)
     }
 
     /// Tells the proxy what differs; what it refuses is left out, and the rest goes on. None stands for all names.
@@ -214,18 +210,18 @@ impl Worker {
         for _ in 0..MOST_REFUSALS {
             match self.tell_proxy(names).await {
                 Ok(()) => return Ok(()),
-                Err(Trouble::Away(failed)) => return Err(failed),
-                Err(Trouble::Refused(owner, text)) => {
+                Err(SyncError::Away(failed)) => return Err(failed),
+                Err(SyncError::Refused(owner, text)) => {
                     self.report.refused.insert(owner, text);
                     self.look_after_calls().await?;
                 }
-                Err(Trouble::RefusedSome(_)) => break,
-                Err(Trouble::Otherwise) => {}
+                Err(SyncError::RefusedSome(_)) => break,
+                Err(SyncError::Otherwise) => {}
             }
         }
         self.tell_one_by_one().await?;
         match self.tell_proxy(names).await {
-            Err(Trouble::Away(failed)) => Err(failed),
+            Err(SyncError::Away(failed)) => Err(failed),
             Ok(()) => Ok(()),
             Err(_) => Err(Failed::NotUnderstood("it refuses all together what it took one by one")),
         }
@@ -247,7 +243,7 @@ impl Worker {
     /// What the proxy holds.
     async fn look(&mut self, flavour: l7mp::Flavour) -> Result<(), Failed> {
         let config = match &flavour {
-            l7mp::Flavour::Portolan { .. } => self.proxy.get("/api/v2/config").await?,
+            l7mp::Flavour::Portolan { .. } => self.in_term(self.setup.proxy.get("/api/v2/config")).await?,
             l7mp::Flavour::L7mp { .. } => {
                 // not /config: in strict mode it is refused as soon as one session has a middlepoint
                 let mut config = json!({});
@@ -258,54 +254,54 @@ impl Worker {
                     ("rules", ""),
                     ("routes", ""),
                 ] {
-                    config[key] = self.proxy.get(&format!("/api/v1/{key}{query}")).await?;
+                    config[key] = self.in_term(self.setup.proxy.get(&format!("/api/v1/{key}{query}"))).await?;
                 }
                 config
             }
         };
         let known = Known { flavour, holds: Observed::of(&config), compared: false, fresh: true };
         self.report.facts =
-            Some(ProxyFacts { flavour: known.kind(), taken: known.holds.foreign_ports(&self.ownership) });
+            Some(ProxyFacts { flavour: known.kind(), taken: known.holds.foreign_ports(&self.setup.ownership) });
         self.known = Some(known);
         Ok(())
     }
 
     /// Makes the calls that are needed. None stands for all names.
-    async fn tell_proxy(&mut self, names: Option<&Names>) -> Result<(), Trouble> {
+    async fn tell_proxy(&mut self, names: Option<&Names>) -> Result<(), SyncError> {
         let wanted = self.wanted();
         let Some(known) = &self.known else { return Ok(()) };
         let flavour = known.kind();
         let Steps { calls, notes } = match names {
             Some(names) => {
                 let ours = wanted.only(names);
-                diff(&ours, &known.holds.only(names, &ours, &self.ownership), flavour, &self.ownership)
+                diff(&ours, &known.holds.only(names, &ours, &self.setup.ownership), flavour, &self.setup.ownership)
             }
-            None => diff(&wanted, &known.holds, flavour, &self.ownership),
+            None => diff(&wanted, &known.holds, flavour, &self.setup.ownership),
         };
         self.remark(names, notes);
         if std::mem::take(&mut self.looks_again) && !calls.is_empty() {
-            self.metrics.drifted();
+            self.setup.metrics.drifted();
         }
         for call in &calls {
             match self.make(call, flavour).await {
-                Err(Trouble::Refused(..) | Trouble::Otherwise) if self.is_from_earlier() => {
+                Err(SyncError::Refused(..) | SyncError::Otherwise) if self.is_from_earlier() => {
                     self.look_after_calls().await?;
-                    return Err(Trouble::Otherwise);
+                    return Err(SyncError::Otherwise);
                 }
                 // what was to go is gone
-                Ok(()) | Err(Trouble::Otherwise) => {}
+                Ok(()) | Err(SyncError::Otherwise) => {}
                 Err(trouble) => return Err(trouble),
             }
         }
         if let Some(known) = &mut self.known {
-            known.holds.learn(names, &wanted, &self.ownership);
+            known.holds.learn(names, &wanted, &self.setup.ownership);
         }
         Ok(())
     }
 
     /// Keeps what was noted of others.
     fn remark(&mut self, names: Option<&Names>, notes: Vec<(Arc<str>, Note)>) {
-        let domain = &self.ownership.domain;
+        let domain = &self.setup.ownership.domain;
         match names {
             None => self.report.notes.clear(),
             Some(names) => {
@@ -322,7 +318,7 @@ impl Worker {
         let wanted = self.wanted();
         let mut owners: BTreeMap<(usize, Owner), Names> = BTreeMap::new();
         for (part, name) in wanted.names() {
-            if let Some(owner) = owner(&self.ownership.domain, &name) {
+            if let Some(owner) = owner(&self.setup.ownership.domain, &name) {
                 let rank = [Kind::Target, Kind::Route].iter().position(|kind| *kind == owner.0).unwrap_or(usize::MAX);
                 owners.entry((rank, owner)).or_default().insert((part, name));
             }
@@ -330,9 +326,9 @@ impl Worker {
         for ((_, owner), names) in owners {
             let refusal = match self.tell_proxy(Some(&names)).await {
                 Ok(()) => continue,
-                Err(Trouble::Away(failed)) => return Err(failed),
-                Err(Trouble::Refused(_, text) | Trouble::RefusedSome(text)) => text,
-                Err(Trouble::Otherwise) => "what it needs is not on the proxy".to_owned(),
+                Err(SyncError::Away(failed)) => return Err(failed),
+                Err(SyncError::Refused(_, text) | SyncError::RefusedSome(text)) => text,
+                Err(SyncError::Otherwise) => "what it needs is not on the proxy".to_owned(),
             };
             self.report.refused.insert(owner, refusal);
             self.look_after_calls().await?;
@@ -347,12 +343,24 @@ impl Worker {
         }
         let mut wanted = ProxyConfig::clone(&self.desired);
         wanted.retain(|name| {
-            owner(&self.ownership.domain, name).is_none_or(|owner| !self.report.refused.contains_key(&owner))
+            owner(&self.setup.ownership.domain, name).is_none_or(|owner| !self.report.refused.contains_key(&owner))
         });
         Arc::new(wanted)
     }
 
-    async fn make(&self, call: &Call, flavour: Flavour) -> Result<(), Trouble> {
+    /// Makes a call only while this replica leads, and abandons it when it no longer does.
+    async fn in_term<T>(&self, call: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+        if !self.setup.term.held() {
+            return Err(Failed::NotLeading);
+        }
+        tokio::select! {
+            biased;
+            () = self.setup.term.ended() => Err(Failed::NotLeading),
+            answer = call => answer,
+        }
+    }
+
+    async fn make(&self, call: &Call, flavour: Flavour) -> Result<(), SyncError> {
         let method = match call.verb {
             Verb::Post => Method::POST,
             Verb::Delete => Method::DELETE,
@@ -361,51 +369,53 @@ impl Worker {
             tokio::time::sleep(L7MP_PAUSE).await;
         }
         let began = Instant::now();
-        let mut answer = self.proxy.call(method.clone(), &call.path, call.body.as_ref()).await;
+        let mut answer = self.in_term(self.setup.proxy.call(method.clone(), &call.path, call.body.as_ref())).await;
         if answer.as_ref().err().is_some_and(Failed::is_stale_session) {
             let path = call.path.trim_end_matches("?recursive=true");
-            answer = self.proxy.call(method, path, call.body.as_ref()).await;
+            answer = self.in_term(self.setup.proxy.call(method, path, call.body.as_ref())).await;
         }
-        self.metrics.called(flavour, call, &answer, began.elapsed());
+        if let Err(Failed::LaterTerm(term)) = answer {
+            self.setup.term.outranked_by(term);
+        }
+        self.setup.metrics.called(flavour, call, &answer, began.elapsed());
         match answer {
             Ok(_) => Ok(()),
-            Err(failed) if call.verb == Verb::Delete && failed.is_gone() => Err(Trouble::Otherwise),
+            Err(failed) if call.verb == Verb::Delete && failed.is_gone() => Err(SyncError::Otherwise),
             // something else has that name: look again
-            Err(failed) if failed.is_already_defined() || failed.is_denied() => Err(Trouble::Away(failed)),
+            Err(failed) if failed.is_already_defined() || failed.is_denied() => Err(SyncError::Away(failed)),
             Err(Failed::Refused { status, content }) if status.is_client_error() => Err(self.refused(call, content)),
             // an answer of whoever stands before it, or of one that is broken
-            Err(failed) => Err(Trouble::Away(failed)),
+            Err(failed) => Err(SyncError::Away(failed)),
         }
     }
 
     /// Whose fault a refusal is.
-    fn refused(&self, call: &Call, content: String) -> Trouble {
+    fn refused(&self, call: &Call, content: String) -> SyncError {
         let body = call.body.as_ref();
         if let Some(ops) = body.and_then(|body| body["ops"].as_array()) {
             let said: Value = serde_json::from_str(&content).unwrap_or_default();
             let index = said["index"].as_u64().and_then(|index| usize::try_from(index).ok());
             let bad = index.and_then(|index| ops.get(index)).and_then(|op| op["name"].as_str());
-            let Some(owner) = bad.and_then(|name| owner(&self.ownership.domain, name)) else {
-                return Trouble::RefusedSome(content);
+            let Some(owner) = bad.and_then(|name| owner(&self.setup.ownership.domain, name)) else {
+                return SyncError::RefusedSome(content);
             };
             let text = said["content"].as_str().map_or_else(|| said["content"].to_string(), str::to_owned);
-            return Trouble::Refused(owner, text);
+            return SyncError::Refused(owner, text);
         }
         let named = body.and_then(|body| body.as_object()?.values().next()?["name"].as_str());
         let name = named.unwrap_or_else(|| call.path.rsplit('/').next().unwrap_or_default());
-        match owner(&self.ownership.domain, name) {
-            Some(owner) => Trouble::Refused(owner, content),
-            None => Trouble::Away(Failed::NotUnderstood("it refuses what nobody asked for")),
+        match owner(&self.setup.ownership.domain, name) {
+            Some(owner) => SyncError::Refused(owner, content),
+            None => SyncError::Away(Failed::NotUnderstood("it refuses what nobody asked for")),
         }
     }
 
     fn tell(&self) {
-        let mut report = self.desk.report.lock();
+        let mut report = self.setup.channel.report.lock();
         if *report != self.report {
             report.clone_from(&self.report);
             drop(report);
-            let (pod, bell) = &self.bell;
-            bell.ring(pod);
+            self.setup.reports.add(&self.setup.pod);
         }
     }
 }

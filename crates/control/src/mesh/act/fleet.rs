@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::ObjectName;
 use portolan_core::mesh::control::wire::ProxyConfig;
 use portolan_core::mesh::control::{Domain, Mark, Names, Note, Ownership, ProxyFacts, Reason, Resolver};
 use portolan_drivers::l7mp::{Credentials, Proxy};
@@ -14,33 +14,32 @@ use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::{Census, Metrics};
-use super::observe::{Cache, key};
-use super::validate;
-use super::worker::Worker;
+use super::super::metrics::{Census, Metrics};
+use super::super::observe::{Cache, key};
+use super::super::owner::Owner;
+use super::super::{Options, validate};
+use super::worker::{Setup, Worker};
+use crate::runtime::lease::Term;
 use crate::runtime::tasks::Tasks;
 
 /// Proxies that are worked on at once.
 const AT_ONCE: usize = 64;
 
-/// Who holds something on a proxy: an object of the mesh.
-pub(super) type Owner = (Kind, ObjectName);
-
 /// What a proxy is to hold, as far as it was not told yet.
 #[derive(Default)]
-pub(super) struct Orders {
+pub(in super::super) struct PendingConfig {
     /// Names of what may differ.
-    pub(super) names: Names,
+    pub(in super::super) names: Names,
     /// What it should hold, of the things named.
-    pub(super) config: ProxyConfig,
-    pub(super) revision: u64,
+    pub(in super::super) config: ProxyConfig,
+    pub(in super::super) revision: u64,
     /// What they take the proxy for.
-    pub(super) of: ProxyFacts,
+    pub(in super::super) of: ProxyFacts,
 }
 
-impl Orders {
+impl PendingConfig {
     /// What was not told yet; it is by whoever takes it.
-    pub(super) fn take(&mut self) -> Self {
+    pub(in super::super) fn take(&mut self) -> Self {
         let (revision, of) = (self.revision, self.of.clone());
         std::mem::replace(self, Self { revision, of, ..Self::default() })
     }
@@ -48,36 +47,36 @@ impl Orders {
 
 /// What is known of a proxy.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Report {
+pub(in super::super) struct Report {
     /// The orders up to here are in force, but for what was refused.
-    pub(super) in_force: u64,
+    pub(in super::super) in_force: u64,
     /// It does not answer, or not as it should.
-    pub(super) away: Option<String>,
-    pub(super) facts: Option<ProxyFacts>,
+    pub(in super::super) away: Option<String>,
+    pub(in super::super) facts: Option<ProxyFacts>,
     /// What it would not take, in its own words.
-    pub(super) refused: BTreeMap<Owner, String>,
+    pub(in super::super) refused: BTreeMap<Owner, String>,
     /// What it lacks, or did at a price.
-    pub(super) notes: BTreeMap<Owner, Note>,
+    pub(in super::super) notes: BTreeMap<Owner, Note>,
 }
 
 /// Where the loop and a proxy's task meet.
 #[derive(Default)]
-pub(super) struct Desk {
-    pub(super) orders: Mutex<Orders>,
-    pub(super) ordered: Notify,
-    pub(super) report: Mutex<Report>,
+pub(in super::super) struct ProxyChannel {
+    pub(in super::super) pending: Mutex<PendingConfig>,
+    pub(in super::super) changed: Notify,
+    pub(in super::super) report: Mutex<Report>,
 }
 
 /// Who has something to report.
-pub(super) struct Bell {
+pub(in super::super) struct ReportQueue {
     waiting: Mutex<BTreeSet<ObjectName>>,
     /// Wakes the loop.
     wake: Arc<Notify>,
 }
 
-impl Bell {
+impl ReportQueue {
     /// A proxy has something to report.
-    pub(super) fn ring(&self, pod: &ObjectName) {
+    pub(in super::super) fn add(&self, pod: &ObjectName) {
         self.waiting.lock().insert(pod.clone());
         self.wake.notify_one();
     }
@@ -93,7 +92,7 @@ struct Identity {
 
 struct Member {
     identity: Identity,
-    desk: Arc<Desk>,
+    channel: Arc<ProxyChannel>,
     stop: CancellationToken,
     revision: u64,
     /// The revision in which something of an object changed last; gone once it is in force.
@@ -102,93 +101,116 @@ struct Member {
 }
 
 /// All proxies.
-pub(super) struct Fleet {
+pub(in super::super) struct Fleet {
     members: BTreeMap<ObjectName, Member>,
     tasks: Tasks,
-    bell: Arc<Bell>,
+    reports: Arc<ReportQueue>,
     slots: Arc<Semaphore>,
     ownership: Ownership,
     /// Proxies are spoken to with TLS.
     tls: Option<Arc<ClientConfig>>,
     metrics: Metrics,
+    /// None while this replica does not lead: then there are no members.
+    term: Option<Term>,
 }
 
 impl Fleet {
-    pub(super) fn new(tasks: Tasks, wake: Arc<Notify>, options: &super::Options, metrics: Metrics) -> Self {
+    pub(in super::super) fn new(tasks: Tasks, wake: Arc<Notify>, options: &Options, metrics: Metrics) -> Self {
         let domain = options.settings.domain.clone();
         let ownership = Ownership { domain, adopt_legacy: options.adopt_legacy };
         let tls = options.proxy_tls.clone();
         let slots = Arc::new(Semaphore::new(AT_ONCE));
-        let bell = Arc::new(Bell { waiting: Mutex::default(), wake });
-        Self { members: BTreeMap::new(), tasks, bell, slots, ownership, tls, metrics }
+        let reports = Arc::new(ReportQueue { waiting: Mutex::default(), wake });
+        Self { members: BTreeMap::new(), tasks, reports, slots, ownership, tls, metrics, term: None }
     }
 
-    /// Ends every task: what they were told is for another leader to decide.
-    pub(super) fn disband(&mut self) {
+    /// This replica leads: proxies are programmed in the name of this term.
+    pub(in super::super) fn begin(&mut self, term: &Term) {
+        self.term = Some(term.clone());
+    }
+
+    /// Ends every task: another leader decides from here on.
+    pub(in super::super) fn end(&mut self) {
+        self.term = None;
         for member in std::mem::take(&mut self.members).into_values() {
             member.stop.cancel();
         }
     }
 
     /// Meets a pod that came, changed or went.
-    pub(super) fn meet(&mut self, name: &ObjectName, cache: &Cache, resolver: &Resolver) -> Met {
+    pub(in super::super) fn follow(&mut self, name: &ObjectName, cache: &Cache, resolver: &Resolver) -> MemberChange {
         let identity = identity(name, cache, resolver);
         if self.members.get(name).map(|member| &member.identity) == identity.as_ref() {
-            return Met::Known;
+            return MemberChange::Known;
         }
         if let Some(member) = self.members.remove(name) {
             member.stop.cancel();
         }
-        let Some(identity) = identity else { return Met::Gone };
+        let (Some(identity), Some(term)) = (identity, &self.term) else { return MemberChange::Gone };
         let tls = match (&self.tls, server_name(name)) {
             (None, _) => None,
             (Some(config), Some(name)) => Some((Arc::clone(config), name)),
             // better not at all than in the clear
-            (Some(_), None) => return Met::Gone,
+            (Some(_), None) => return MemberChange::Gone,
         };
-        let credentials = Credentials { token: identity.token.clone(), tls };
-        let desk = Arc::new(Desk::default());
+        let credentials = Credentials { token: identity.token.clone(), tls, term: term.number() };
+        let channel = Arc::new(ProxyChannel::default());
         let stop = CancellationToken::new();
-        let worker = Worker::new(
-            Proxy::new(identity.address, credentials),
-            Arc::clone(&desk),
-            (name.clone(), Arc::clone(&self.bell)),
-            Arc::clone(&self.slots),
-            self.ownership.clone(),
-            self.metrics.clone(),
-        );
+        let worker = Worker::new(Setup {
+            proxy: Proxy::new(identity.address, credentials),
+            term: term.clone(),
+            channel: Arc::clone(&channel),
+            pod: name.clone(),
+            reports: Arc::clone(&self.reports),
+            slots: Arc::clone(&self.slots),
+            ownership: self.ownership.clone(),
+            metrics: self.metrics.clone(),
+        });
         let (own, all) = (stop.clone(), self.tasks.stop());
         self.tasks.spawn_finite("proxy", async move {
-            tokio::select! { () = own.cancelled() => {} () = all.cancelled() => {} () = worker.run() => {} }
+            let term = worker.term();
+            tokio::select! {
+                biased;
+                () = own.cancelled() => {}
+                () = all.cancelled() => {}
+                () = term.ended() => {}
+                () = worker.run() => {}
+            }
         });
-        let member = Member { identity, desk, stop, revision: 0, moved: BTreeMap::new(), seen: Report::default() };
+        let member = Member { identity, channel, stop, revision: 0, moved: BTreeMap::new(), seen: Report::default() };
         self.members.insert(name.clone(), member);
-        Met::New
+        MemberChange::New
     }
 
     /// Tells a proxy what it should hold, of the things named.
-    pub(super) fn order(&mut self, name: &ObjectName, names: Names, config: &ProxyConfig, of: ProxyFacts) {
+    pub(in super::super) fn configure(
+        &mut self,
+        name: &ObjectName,
+        names: Names,
+        config: &ProxyConfig,
+        of: ProxyFacts,
+    ) {
         let domain = &self.ownership.domain;
         let Some(member) = self.members.get_mut(name) else { return };
         member.revision += 1;
         for owner in names.iter().filter_map(|(_, name)| owner(domain, name)) {
             member.moved.insert(owner, member.revision);
         }
-        let mut orders = member.desk.orders.lock();
-        orders.config.replace(&names, config);
-        orders.names.extend(names);
-        orders.revision = member.revision;
-        orders.of = of;
-        drop(orders);
-        member.desk.ordered.notify_one();
+        let mut pending = member.channel.pending.lock();
+        pending.config.replace(&names, config);
+        pending.names.extend(names);
+        pending.revision = member.revision;
+        pending.of = of;
+        drop(pending);
+        member.channel.changed.notify_one();
     }
 
     /// What proxies have reported since the last call.
-    pub(super) fn news(&mut self) -> Vec<News> {
+    pub(in super::super) fn reports(&mut self) -> Vec<ReportDelta> {
         let mut news = Vec::new();
-        for pod in std::mem::take(&mut *self.bell.waiting.lock()) {
+        for pod in std::mem::take(&mut *self.reports.waiting.lock()) {
             let Some(member) = self.members.get_mut(&pod) else { continue };
-            let report = member.desk.report.lock().clone();
+            let report = member.channel.report.lock().clone();
             let refused = report.refused.keys().chain(member.seen.refused.keys());
             let noted = report.notes.keys().chain(member.seen.notes.keys());
             let mut about: BTreeSet<Owner> = refused.chain(noted).cloned().collect();
@@ -207,41 +229,41 @@ impl Fleet {
             let in_force = member.moved.extract_if(.., |_, at| *at <= report.in_force);
             about.extend(in_force.map(|(owner, _)| owner));
             member.seen = report;
-            news.push(News { pod, about, facts, refused, cut });
+            news.push(ReportDelta { pod, about, facts, refused, cut });
         }
         news
     }
 
     /// How an object fares on a proxy.
-    pub(super) fn fares(&self, pod: &ObjectName, owner: &Owner) -> Fares<'_> {
-        let Some(member) = self.members.get(pod) else { return Fares::Pending };
+    pub(in super::super) fn program_state(&self, pod: &ObjectName, owner: &Owner) -> ProgramState<'_> {
+        let Some(member) = self.members.get(pod) else { return ProgramState::Pending };
         if let Some(text) = member.seen.refused.get(owner) {
-            return Fares::Refused(text);
+            return ProgramState::Refused(text);
         }
         if let Some(note) = member.seen.notes.get(owner).filter(|note| note.reason == Reason::RuleListMissing) {
-            return Fares::Lacks(note);
+            return ProgramState::Lacks(note);
         }
         // what was in force stays in force when its proxy is away
         let pending = member.moved.get(owner).is_some_and(|at| *at > member.seen.in_force) || member.seen.in_force == 0;
         match &member.seen.away {
-            Some(why) if pending => Fares::Away(why),
-            _ if pending => Fares::Pending,
-            _ => Fares::InForce,
+            Some(why) if pending => ProgramState::Away(why),
+            _ if pending => ProgramState::Pending,
+            _ => ProgramState::InForce,
         }
     }
 
     /// Pods whose proxies do not answer, and why.
-    pub(super) fn away(&self) -> impl Iterator<Item = (&ObjectName, &str)> {
+    pub(in super::super) fn away(&self) -> impl Iterator<Item = (&ObjectName, &str)> {
         self.members.iter().filter_map(|(pod, member)| Some((pod, member.seen.away.as_deref()?)))
     }
 
     /// Whether a pod has a proxy.
-    pub(super) fn has(&self, pod: &ObjectName) -> bool {
+    pub(in super::super) fn has(&self, pod: &ObjectName) -> bool {
         self.members.contains_key(pod)
     }
 
     /// How many proxies there are, and how they are.
-    pub(super) fn count(&self) -> Census {
+    pub(in super::super) fn count(&self) -> Census {
         let mut census = Census::default();
         for member in self.members.values() {
             let flavour = member.seen.facts.as_ref().map(|facts| facts.flavour);
@@ -254,7 +276,7 @@ impl Fleet {
 
 /// What became of a pod's proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Met {
+pub(in super::super) enum MemberChange {
     /// It is the one that was there.
     Known,
     /// It needs to be told everything.
@@ -264,20 +286,20 @@ pub(super) enum Met {
 }
 
 /// What a proxy has reported.
-pub(super) struct News {
-    pub(super) pod: ObjectName,
+pub(in super::super) struct ReportDelta {
+    pub(in super::super) pod: ObjectName,
     /// Objects that may fare differently now.
-    pub(super) about: BTreeSet<Owner>,
+    pub(in super::super) about: BTreeSet<Owner>,
     /// What is new of the proxy itself.
-    pub(super) facts: Option<ProxyFacts>,
+    pub(in super::super) facts: Option<ProxyFacts>,
     /// What it refuses from here on, in its own words.
-    pub(super) refused: Vec<(Owner, String)>,
+    pub(in super::super) refused: Vec<(Owner, String)>,
     /// Whose sessions it ended.
-    pub(super) cut: Vec<(Owner, String)>,
+    pub(in super::super) cut: Vec<(Owner, String)>,
 }
 
 /// How an object fares on a proxy.
-pub(super) enum Fares<'a> {
+pub(in super::super) enum ProgramState<'a> {
     InForce,
     Pending,
     Away(&'a str),
@@ -286,7 +308,7 @@ pub(super) enum Fares<'a> {
 }
 
 /// Whose a thing on a proxy is, by its name.
-pub(super) fn owner(domain: &Domain, name: &str) -> Option<Owner> {
+pub(in super::super) fn owner(domain: &Domain, name: &str) -> Option<Owner> {
     let name = name.split_once('@').map_or(name, |(cluster, _)| cluster);
     domain.parse(name.split_once('~').map_or(name, |(owner, _)| owner))
 }

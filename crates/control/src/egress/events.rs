@@ -1,4 +1,4 @@
-//! Tells on gateways what became of their addresses, and counts it.
+//! Records on gateways what became of their addresses, and counts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,19 +11,19 @@ use super::metrics::Metrics;
 use super::model::Model;
 use super::observe::{Cache, is_drained};
 use super::status::is_held;
-use crate::runtime::events::{Recorder, Tone, What};
+use crate::runtime::events::{EventDetails, EventType, Recorder};
 use crate::runtime::store::Key;
 
 /// Where events go, and what they are counted with.
-pub(super) struct Telling<'a> {
+pub(super) struct GatewayEvents<'a> {
     pub(super) recorder: &'a Recorder,
     pub(super) cache: &'a Cache,
     pub(super) metrics: &'a Metrics,
 }
 
-impl Telling<'_> {
+impl GatewayEvents<'_> {
     /// Something moved. What left a node that is lost is a failover until all of it is held elsewhere.
-    pub(super) async fn moves(&self, moves: Vec<Move>, failovers: &mut Failovers, now: Instant) {
+    pub(super) fn moves(&self, moves: Vec<Move>, failovers: &mut Failovers, now: Instant) {
         let mut lost: BTreeMap<(GatewayName, NodeName), BTreeSet<IpAddr>> = BTreeMap::new();
         for Move { eip, policy, gateway, from, to, why } in moves {
             self.metrics.moved(why);
@@ -32,33 +32,33 @@ impl Telling<'_> {
             let at = |node: Option<&str>| node.unwrap_or("no node").to_owned();
             let note = format!("{what} goes from {} to {}: {}", at(from.as_deref()), at(to.as_deref()), because(why));
             info!(gateway = &*gateway, note, "moved");
-            self.event(&gateway, "EIPMoved", "Move", &note).await;
+            self.event(&gateway, "EIPMoved", "Move", &note);
             if let Some(from) = from.filter(|from| !eip.is_none() && self.is_lost(from, why)) {
                 lost.entry((gateway, from)).or_default().extend(eip.addresses());
             }
         }
         for ((gateway, node), addresses) in lost {
             let note = format!("node `{node}` is lost: {} must go elsewhere", counted(addresses.len()));
-            self.event(&gateway, "FailoverStarted", "Failover", &note).await;
+            self.event(&gateway, "FailoverStarted", "Failover", &note);
             failovers.begin(gateway, node, addresses, now);
         }
     }
 
     /// Failovers that are over.
-    pub(super) async fn failovers(&self, failovers: &mut Failovers, model: &Model, now: Instant) {
+    pub(super) fn failovers(&self, failovers: &mut Failovers, model: &Model, now: Instant) {
         for ((gateway, node), Failover { began, moved, .. }) in failovers.end(self.cache, model) {
             let took = now.saturating_duration_since(began);
             self.metrics.failed_over(took);
             let note = format!("{} of node `{node}` live elsewhere after {} ms", counted(moved), took.as_millis());
-            self.event(&gateway, "FailoverDone", "Failover", &note).await;
+            self.event(&gateway, "FailoverDone", "Failover", &note);
         }
     }
 
     /// Addresses whose claims are gone.
-    pub(super) async fn released(&self, released: &[(IpAddr, GatewayName)]) {
+    pub(super) fn released(&self, released: &[(IpAddr, GatewayName)]) {
         for (address, gateway) in released {
             let note = format!("{address} can be given again: no policy uses it, and no node has it");
-            self.event(gateway, "EIPReleased", "Release", &note).await;
+            self.event(gateway, "EIPReleased", "Release", &note);
         }
     }
 
@@ -74,9 +74,9 @@ impl Telling<'_> {
         }
     }
 
-    async fn event(&self, gateway: &GatewayName, reason: &str, action: &str, note: &str) {
+    fn event(&self, gateway: &GatewayName, reason: &str, action: &str, note: &str) {
         if let Some(gateway) = self.cache.gateways.get(&Key::of_cluster(gateway)) {
-            self.recorder.report(gateway.as_ref(), Tone::Normal, &What { reason, action, note }).await;
+            self.recorder.record(gateway.as_ref(), EventType::Normal, &EventDetails { reason, action, note });
         }
     }
 }

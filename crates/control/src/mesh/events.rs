@@ -1,4 +1,4 @@
-//! Tells what happened as events, in its own time: nobody waits for them.
+//! What happened, as events on the objects and pods concerned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,65 +7,49 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use portolan_core::mesh::control::types::{Kind, ObjectName};
 use portolan_core::mesh::control::{Change, Resolver};
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::fleet::{Fleet, News, Owner};
+use super::act::fleet::{Fleet, ReportDelta};
 use super::observe::{Cache, key};
-use crate::runtime::app::Ctx;
-use crate::runtime::events::{Recorder, Tone, What};
+use super::owner::{Owner, display, reference};
+use crate::runtime::events::{EventDetails, EventType, Recorder};
 
-/// Events that wait to be sent, at most; beyond that they are dropped.
-const MOST_WAITING: usize = 1000;
-/// A proxy that does not answer for this long is told of.
+/// A proxy that does not answer for this long is reported.
 const LONG: Duration = Duration::from_secs(5);
 /// Users that an event names, at most.
 const MOST_USERS: usize = 10;
 
-struct Event {
-    regarding: ObjectReference,
-    tone: Tone,
-    reason: &'static str,
-    action: &'static str,
-    note: String,
-}
-
-/// Sends events, one after the other.
+/// Records events of the mesh.
 #[derive(Clone)]
-pub(super) struct Teller {
-    queue: mpsc::Sender<Event>,
+pub(super) struct MeshEvents {
+    recorder: Recorder,
 }
 
-impl Teller {
-    pub(super) fn start(ctx: &Ctx) -> Self {
-        let (queue, events) = mpsc::channel(MOST_WAITING);
-        let (recorder, stop) = (ctx.recorder("mesh"), ctx.tasks.stop());
-        ctx.tasks.spawn("mesh events", async move {
-            tokio::select! { () = stop.cancelled() => {} () = send(recorder, events) => {} }
-        });
-        Self { queue }
+impl MeshEvents {
+    pub(super) fn new(recorder: Recorder) -> Self {
+        Self { recorder }
     }
 
     /// Something happened to an object.
-    pub(super) fn tell(
+    pub(super) fn record(
         &self,
         regarding: ObjectReference,
-        tone: Tone,
+        event_type: EventType,
         (reason, action): (&'static str, &'static str),
-        note: String,
+        note: &str,
     ) {
-        drop(self.queue.try_send(Event { regarding, tone, reason, action, note }));
+        self.recorder.record_on(regarding, event_type, &EventDetails { reason, action, note });
     }
 
     /// What a proxy would not take, and whose sessions it ended.
-    pub(super) fn news(&self, cache: &Cache, news: &News) {
-        for (owner, text) in &news.refused {
-            let note = format!("its proxy refuses {}: {text}", told(owner));
-            self.tell(pod(cache, &news.pod), Tone::Warning, ("ProxyRejected", "Program"), note);
+    pub(super) fn report(&self, cache: &Cache, report: &ReportDelta) {
+        for (owner, text) in &report.refused {
+            let note = format!("its proxy refuses {}: {text}", display(owner));
+            self.record(pod(cache, &report.pod), EventType::Warning, ("ProxyRejected", "Program"), &note);
         }
-        for (owner, text) in &news.cut {
-            let note = format!("on pod {}: {text}", news.pod);
-            self.tell(cache.reference(owner), Tone::Warning, ("SessionsCut", "Program"), note);
+        for (owner, text) in &report.cut {
+            let note = format!("on pod {}: {text}", report.pod);
+            self.record(cache.reference(owner), EventType::Warning, ("SessionsCut", "Program"), &note);
         }
     }
 
@@ -74,33 +58,27 @@ impl Teller {
         let pod = pod(cache, name);
         match presence {
             Presence::Away(why) => {
-                let note = format!("its proxy {why}; it keeps what it holds, and is tried again and again");
-                self.tell(pod, Tone::Warning, ("ProxyUnreachable", "Program"), note);
+                let note = format!("its proxy {why}; it keeps its configuration and is retried");
+                self.record(pod, EventType::Warning, ("ProxyUnreachable", "Program"), &note);
             }
             Presence::Back => {
-                let note = "its proxy answers again, and is brought to what it should hold".to_owned();
-                self.tell(pod, Tone::Normal, ("ProxyBack", "Program"), note);
+                let note = "its proxy answers again and is being reconfigured".to_owned();
+                self.record(pod, EventType::Normal, ("ProxyBack", "Program"), &note);
             }
         }
     }
 
     /// What was deleted although others name it.
     pub(super) fn withdrawn(&self, Withdrawn { object, uid, users }: Withdrawn) {
-        let names: Vec<String> = users.iter().take(MOST_USERS).map(told).collect();
+        let names: Vec<String> = users.iter().take(MOST_USERS).map(display).collect();
         let more = users.len().saturating_sub(MOST_USERS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let note = format!(
-            "it was deleted, and {}{more} still name it: their ways are withdrawn until it is back",
+            "it was deleted, and {}{more} still refer to it: their routes are withdrawn until it is back",
             names.join(", ")
         );
         let regarding = reference(&object, Some(uid));
-        self.tell(regarding, Tone::Warning, ("CascadeWithdrawn", "Withdraw"), note);
-    }
-}
-
-async fn send(recorder: Recorder, mut events: mpsc::Receiver<Event>) {
-    while let Some(Event { regarding, tone, reason, action, note }) = events.recv().await {
-        recorder.report_on(regarding, tone, &What { reason, action, note: &note }).await;
+        self.record(regarding, EventType::Warning, ("CascadeWithdrawn", "Withdraw"), &note);
     }
 }
 
@@ -140,7 +118,7 @@ impl Absences {
         &mut self,
         fleet: &Fleet,
         now: Instant,
-        mut tell: impl FnMut(&ObjectName, Presence<'_>),
+        mut record: impl FnMut(&ObjectName, Presence<'_>),
     ) -> Option<Instant> {
         let away: BTreeMap<&ObjectName, &str> = fleet.away().collect();
         let Self { since, told } = self;
@@ -148,7 +126,7 @@ impl Absences {
         told.retain(|pod| {
             let stays = away.contains_key(pod);
             if !stays && fleet.has(pod) {
-                tell(pod, Presence::Back);
+                record(pod, Presence::Back);
             }
             stays
         });
@@ -160,7 +138,7 @@ impl Absences {
             }
             if due <= now {
                 told.insert(pod.clone());
-                tell(pod, Presence::Away(why));
+                record(pod, Presence::Away(why));
             } else {
                 again = Some(again.map_or(due, |earlier| earlier.min(due)));
             }
@@ -176,11 +154,6 @@ pub(super) enum Presence<'a> {
     Back,
 }
 
-/// An object as people name it.
-pub(super) fn told((kind, name): &Owner) -> String {
-    format!("{} {name}", kind.as_str())
-}
-
 fn pod(cache: &Cache, name: &ObjectName) -> ObjectReference {
     let seen = cache.pods.get(&key(name));
     let plain = || ObjectReference {
@@ -190,16 +163,4 @@ fn pod(cache: &Cache, name: &ObjectName) -> ObjectReference {
         ..ObjectReference::default()
     };
     seen.map_or_else(plain, |pod| pod.object_ref(&()))
-}
-
-/// An object of the mesh, or a Service, as events name it.
-pub(super) fn reference((kind, name): &Owner, uid: Option<String>) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(if *kind == Kind::Service { "v1" } else { "l7mp.io/v1" }.to_owned()),
-        kind: Some(kind.as_str().to_owned()),
-        name: Some(name.name.to_string()),
-        namespace: Some(name.namespace.to_string()),
-        uid,
-        ..ObjectReference::default()
-    }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// What this term knows of the addresses that have a claim, or should have one.
 #[derive(Debug, Default)]
-pub(super) struct Recycling {
+pub(super) struct ClaimGc {
     /// Nobody was seen to use these since then.
     waiting: BTreeMap<IpAddr, Instant>,
     /// They waited, and whoever could use them is being listed once more.
@@ -21,7 +21,7 @@ pub(super) struct Recycling {
     may_go: BTreeSet<IpAddr>,
 }
 
-impl Recycling {
+impl ClaimGc {
     /// Looks at addresses that may have changed, `claimed` or not.
     pub(super) fn note(
         &mut self,
@@ -79,19 +79,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_never_seen_in_use_waits_and_is_asked_after() {
-        let (mut recycling, planner) = (Recycling::default(), Planner::new(World::default(), Ledger::default()));
+        let (mut gc, planner) = (ClaimGc::default(), Planner::new(World::default(), Ledger::default()));
         let (patience, start) = (Duration::from_secs(5), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let address: IpAddr = "10.6.1.60".parse().unwrap();
         for seconds in [0, 3] {
-            recycling.note(&[address].into(), &planner, |_| true, at(seconds));
+            gc.note(&[address].into(), &planner, |_| true, at(seconds));
         }
-        assert_eq!(recycling.due(patience), Some(at(5)), "looking again does not put it off");
-        assert!(!recycling.asks(patience, at(4)));
-        assert!(recycling.asks(patience, at(5)) && !recycling.may_go(address), "it waits for the list");
-        assert_eq!(recycling.answered(), [address].into());
-        assert!(recycling.may_go(address));
-        recycling.note(&[address].into(), &planner, |_| false, at(6));
-        assert!(!recycling.may_go(address), "the next claim of that name is another one");
+        assert_eq!(gc.due(patience), Some(at(5)), "looking again does not put it off");
+        assert!(!gc.asks(patience, at(4)));
+        assert!(gc.asks(patience, at(5)) && !gc.may_go(address), "it waits for the list");
+        assert_eq!(gc.answered(), [address].into());
+        assert!(gc.may_go(address));
+        gc.note(&[address].into(), &planner, |_| false, at(6));
+        assert!(!gc.may_go(address), "the next claim of that name is another one");
     }
 }

@@ -1,0 +1,239 @@
+//! Writes that are due, by object: the one way from a plan to the API server.
+//!
+//! A reconcile adds the keys of objects that may differ, then runs a [`pass`](DueWrites::pass): it prepares the write
+//! of each key that is due (synchronously, from the plan) and sends it. A write that fails is retried by itself, later
+//! and later, or when the server asked for; a write that hangs is left under way. Neither delays another object.
+//! Dropping the queue abandons what is under way, so nothing outlives the leadership it was planned in.
+//!
+//! [`Schedule`](super::schedule::Schedule) is the rules, with time passed in; [`DueWrites`] is the requests around it.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::error::Error;
+use super::metrics::{Metrics, QueueLabel, RetryLabel};
+use super::schedule::Schedule;
+
+/// How a kind of write is paced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Writes under way at a time.
+    pub at_once: usize,
+    /// One object is written at most this often.
+    pub interval: Duration,
+    /// A pass starts no further write after this time, so that more urgent ones get their turn.
+    pub budget: Duration,
+}
+
+impl Pace {
+    /// Written as soon as possible, however long a pass takes.
+    pub const URGENT: Self = Self { at_once: 16, interval: Duration::ZERO, budget: Duration::from_mins(1) };
+    /// Status of single objects: nothing urgent waits for many of them.
+    pub const STATUS: Self = Self { budget: Duration::from_millis(100), ..Self::URGENT };
+    /// Objects that show many others: written once a second at most.
+    pub const VIEW: Self = Self { interval: Duration::from_secs(1), ..Self::STATUS };
+}
+
+/// What a key needs.
+pub enum Prepared<T> {
+    /// Nothing, until the key is added again.
+    Nothing,
+    /// A look at this time; nothing before.
+    At(Instant),
+    /// This request.
+    Write(BoxFuture<'static, Result<T, Error>>),
+}
+
+impl<T> Prepared<T> {
+    /// A request to send.
+    pub fn write(request: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
+        Self::Write(Box::pin(request))
+    }
+}
+
+/// Makes the queues of one loop.
+#[derive(Clone)]
+pub struct WriteQueues {
+    wake: Arc<Notify>,
+    metrics: Metrics,
+}
+
+impl WriteQueues {
+    /// `wake` wakes the loop when a write that a pass did not wait for has ended.
+    pub fn new(wake: Arc<Notify>, metrics: Metrics) -> Self {
+        Self { wake, metrics }
+    }
+
+    /// An empty queue; `name` is its label in metrics and logs.
+    pub fn queue<K, T>(&self, name: &'static str, pace: Pace) -> DueWrites<K, T>
+    where
+        K: Ord + Clone + Debug + Send + 'static,
+        T: Send + 'static,
+    {
+        DueWrites {
+            name,
+            schedule: Schedule::new(pace.interval),
+            pace,
+            requests: JoinSet::new(),
+            running: BTreeMap::new(),
+            wake: self.wake.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+/// A key, and how its write ended. One that failed is scheduled again already.
+pub type Finished<K, T> = (K, Result<T, Error>);
+
+/// The writes of one kind that a reconciler has to make.
+pub struct DueWrites<K, T = ()> {
+    name: &'static str,
+    schedule: Schedule<K>,
+    pace: Pace,
+    requests: JoinSet<Finished<K, T>>,
+    running: BTreeMap<K, Running>,
+    wake: Arc<Notify>,
+    metrics: Metrics,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Running {
+    /// A pass waits for it.
+    Awaited,
+    /// A pass left it behind; it takes no slot.
+    Hanging,
+}
+
+impl<K, T> DueWrites<K, T>
+where
+    K: Ord + Clone + Debug + Send + 'static,
+    T: Send + 'static,
+{
+    /// Adds an object that may differ.
+    pub fn add(&mut self, key: K) {
+        self.schedule.add(key, Instant::now());
+    }
+
+    /// Adds objects that may differ.
+    pub fn extend(&mut self, keys: impl IntoIterator<Item = K>) {
+        let now = Instant::now();
+        keys.into_iter().for_each(|key| self.schedule.add(key, now));
+    }
+
+    /// When the next write is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.schedule.next_due()
+    }
+
+    /// Prepares and sends what is due. `prepare` is given a key and when it was added for the first time since it was
+    /// last written. At most [`Pace::at_once`] writes are under way at a time. Gives what has ended; writes that take
+    /// longer than [`PATIENCE`] go on behind the pass and are given by a later one.
+    pub async fn pass(&mut self, mut prepare: impl FnMut(&K, Instant) -> Prepared<T>) -> Vec<Finished<K, T>> {
+        let mut ended = Vec::new();
+        while let Some(joined) = self.requests.try_join_next() {
+            ended.push(self.joined(joined));
+        }
+        let began = Instant::now();
+        loop {
+            while self.has_slot() && began.elapsed() < self.pace.budget {
+                let Some((key, since)) = self.schedule.take(Instant::now()) else { break };
+                match prepare(&key, since) {
+                    Prepared::Nothing => self.schedule.remove(&key),
+                    Prepared::At(at) => self.schedule.put_off(&key, at),
+                    Prepared::Write(request) => ended.extend(self.send(key, request)),
+                }
+            }
+            if self.awaited() == 0 {
+                break;
+            }
+            match tokio::time::timeout(PATIENCE, self.requests.join_next()).await {
+                Ok(Some(joined)) => ended.push(self.joined(joined)),
+                Ok(None) => break,
+                Err(_elapsed) => {
+                    warn!(queue = self.name, writes = self.awaited(), "writes take long; others go on without them");
+                    self.running.values_mut().for_each(|running| *running = Running::Hanging);
+                }
+            }
+        }
+        let waiting = i64::try_from(self.schedule.len()).unwrap_or(i64::MAX);
+        self.metrics.writes_pending.get_or_create(&QueueLabel { queue: self.name }).set(waiting);
+        ended
+    }
+
+    fn awaited(&self) -> usize {
+        self.running.values().filter(|running| **running == Running::Awaited).count()
+    }
+
+    fn has_slot(&self) -> bool {
+        let hanging = self.running.len() - self.awaited();
+        self.running.len() < self.pace.at_once + hanging.min(MOST_HANGING)
+    }
+
+    /// Sends a request; one that ends without waiting needs no task.
+    fn send(&mut self, key: K, mut request: BoxFuture<'static, Result<T, Error>>) -> Option<Finished<K, T>> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        if let Poll::Ready(result) = request.as_mut().poll(&mut context) {
+            return Some(self.finish((key, result)));
+        }
+        self.running.insert(key.clone(), Running::Awaited);
+        let wake = self.wake.clone();
+        self.requests.spawn(async move {
+            let began = Instant::now();
+            let result = match tokio::time::timeout(LONGEST, request).await {
+                Ok(result) => result,
+                Err(_elapsed) => Err(Error::TimedOut { what: format!("writing {key:?}"), after: LONGEST }),
+            };
+            // no pass waits for it any more
+            if began.elapsed() >= PATIENCE {
+                wake.notify_one();
+            }
+            (key, result)
+        });
+        None
+    }
+
+    fn joined(&mut self, joined: Result<Finished<K, T>, JoinError>) -> Finished<K, T> {
+        match joined {
+            Ok(finished) => self.finish(finished),
+            // nothing aborts a request while the queue lives
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+
+    fn finish(&mut self, (key, result): Finished<K, T>) -> Finished<K, T> {
+        let now = Instant::now();
+        self.running.remove(&key);
+        match &result {
+            Ok(_) => self.schedule.succeeded(&key, now),
+            Err(problem) => {
+                let label = RetryLabel { queue: self.name, reason: problem.reason() };
+                self.metrics.write_retries.get_or_create(&label).inc();
+                if let Some((at, times)) = self.schedule.failed(&key, problem, now) {
+                    let retry_in = at.saturating_duration_since(now);
+                    if times >= 4 && times.is_power_of_two() {
+                        warn!(queue = self.name, object = ?key, %problem, times, ?retry_in, "a write keeps failing");
+                    } else {
+                        debug!(queue = self.name, object = ?key, %problem, ?retry_in, "a write failed");
+                    }
+                }
+            }
+        }
+        (key, result)
+    }
+}
+
+/// A pass waits this long for a write to end before it leaves the rest under way.
+pub const PATIENCE: Duration = Duration::from_millis(500);
+/// A write that got no answer for this long has failed.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Hanging writes of one queue beside which others still go on.
+const MOST_HANGING: usize = 256;
