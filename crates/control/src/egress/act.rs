@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use portolan_api::address_claim::{AddressClaim, AddressClaimSpec, EgressClaim, HoldingState};
 use portolan_api::egress::{EgressClusterInfo, EgressGateway};
-use portolan_api::words::{self, egress as egress_words};
-use portolan_core::egress::{GatewayName, NodeName, Placed};
+use portolan_api::well_known::{self, egress as egress_words};
+use portolan_core::egress::{GatewayName, NodeName, PlannedAddress};
 use portolan_core::net::claim_name;
 
 use super::model::{Dirty, Model};
@@ -84,7 +84,7 @@ impl Step {
 }
 
 fn step(cache: &Cache, model: &Model, recycling: &Recycling, standbys: &Standbys, address: IpAddr) -> Step {
-    let (wanted, seen) = (model.planner.placed(address), cache.claim(address));
+    let (wanted, seen) = (model.planner.planned(address), cache.claim(address));
     match (wanted, seen) {
         (Some(placed), None) => {
             let record = record(address, &placed, None, standbys);
@@ -101,14 +101,14 @@ fn step(cache: &Cache, model: &Model, recycling: &Recycling, standbys: &Standbys
             }
             let record = record(address, &placed, Some((before, &seen)), standbys);
             if seen.spec.egress.as_ref() == Some(&record)
-                && seen.finalizers().iter().any(|own| own == words::ADDRESS_CLAIM_FINALIZER)
+                && seen.finalizers().iter().any(|own| own == well_known::ADDRESS_CLAIM_FINALIZER)
             {
                 return Step::Nothing;
             }
             let mut claim = seen.as_ref().clone();
             claim.spec.egress = Some(record);
             if claim.metadata.deletion_timestamp.is_none() {
-                claim.finalizers_mut().push(words::ADDRESS_CLAIM_FINALIZER.to_owned());
+                claim.finalizers_mut().push(well_known::ADDRESS_CLAIM_FINALIZER.to_owned());
                 claim.finalizers_mut().dedup();
             }
             Step::Replace(Box::new(claim))
@@ -123,8 +123,8 @@ fn step(cache: &Cache, model: &Model, recycling: &Recycling, standbys: &Standbys
 }
 
 /// The claim says what the plan cannot have known: another leader made it anew, or moved it.
-fn is_news(seen: &EgressClaim, placed: &Placed) -> bool {
-    seen.gateway != *placed.held.gateway || seen.epoch > placed.held.epoch
+fn is_news(seen: &EgressClaim, placed: &PlannedAddress) -> bool {
+    seen.gateway != *placed.record.gateway || seen.epoch > placed.record.epoch
 }
 
 /// The old owner has nothing of it any more, or cannot: then the address may be given again.
@@ -141,7 +141,7 @@ fn withdrawn(model: &Model, claim: &AddressClaim) -> bool {
 /// A claim that is being deleted, without what holds it; none if nothing of ours does.
 fn unheld(seen: &AddressClaim) -> Option<Box<AddressClaim>> {
     let mut claim = seen.clone();
-    claim.finalizers_mut().retain(|finalizer| finalizer != words::ADDRESS_CLAIM_FINALIZER);
+    claim.finalizers_mut().retain(|finalizer| finalizer != well_known::ADDRESS_CLAIM_FINALIZER);
     (claim.finalizers() != seen.finalizers()).then(|| Box::new(claim))
 }
 
@@ -160,8 +160,8 @@ fn claim(name: String, record: EgressClaim) -> AddressClaim {
     AddressClaim {
         metadata: ObjectMeta {
             name: Some(name),
-            labels: Some(BTreeMap::from([(words::USE.to_owned(), "egress".to_owned())])),
-            finalizers: Some(vec![words::ADDRESS_CLAIM_FINALIZER.to_owned()]),
+            labels: Some(BTreeMap::from([(well_known::USE.to_owned(), "egress".to_owned())])),
+            finalizers: Some(vec![well_known::ADDRESS_CLAIM_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: AddressClaimSpec { egress: Some(record) },
@@ -172,14 +172,14 @@ fn claim(name: String, record: EgressClaim) -> AddressClaim {
 /// What is to be recorded for an address. Who stands by stays as recorded while all of them can.
 fn record(
     address: IpAddr,
-    placed: &Placed,
+    placed: &PlannedAddress,
     seen: Option<(&EgressClaim, &AddressClaim)>,
     standbys: &Standbys,
 ) -> EgressClaim {
-    let node = placed.held.node.as_deref().map(str::to_owned);
+    let node = placed.record.node.as_deref().map(str::to_owned);
     let before = seen.map(|(before, _)| before);
     let settled = seen.and_then(|(_, claim)| claim.status.as_ref()?.egress.as_ref()).is_some_and(|holding| {
-        holding.node == node && holding.epoch == Some(placed.held.epoch) && holding.state == Some(HoldingState::Held)
+        holding.node == node && holding.epoch == Some(placed.record.epoch) && holding.state == Some(HoldingState::Held)
     });
     let previous_node = match before {
         Some(before) if before.node != node => before.node.clone(),
@@ -189,20 +189,20 @@ fn record(
     let fresh = standbys.fresh.get(&address);
     let standby = match before {
         Some(before)
-            if before.node == node && standbys.all_can(&placed.held.gateway, node.as_deref(), &before.standby) =>
+            if before.node == node && standbys.all_can(&placed.record.gateway, node.as_deref(), &before.standby) =>
         {
             before.standby.clone()
         }
         Some(_) | None => fresh.into_iter().flatten().map(ToString::to_string).collect(),
     };
     EgressClaim {
-        gateway: placed.held.gateway.to_string(),
-        pair: placed.held.pair.map(|pair| pair.to_string()),
-        slot: placed.held.slot,
+        gateway: placed.record.gateway.to_string(),
+        pair: placed.record.pair.map(|pair| pair.to_string()),
+        slot: placed.record.slot,
         node,
         previous_node,
         standby,
-        epoch: placed.held.epoch,
+        epoch: placed.record.epoch,
     }
 }
 
@@ -224,10 +224,10 @@ impl Standbys {
 
 fn standbys(model: &Model, addresses: &BTreeSet<IpAddr>) -> Standbys {
     let (mut owners, mut eligible) = (BTreeSet::new(), BTreeMap::new());
-    for placed in addresses.iter().filter_map(|address| model.planner.placed(*address)) {
-        let gateway = placed.held.gateway;
-        eligible.entry(gateway.clone()).or_insert_with(|| model.planner.eligible(&gateway));
-        owners.extend(placed.held.node.map(|node| (gateway, node)));
+    for placed in addresses.iter().filter_map(|address| model.planner.planned(*address)) {
+        let gateway = placed.record.gateway;
+        eligible.entry(gateway.clone()).or_insert_with(|| model.planner.ready_nodes(&gateway));
+        owners.extend(placed.record.node.map(|node| (gateway, node)));
     }
     let fresh = owners.iter().flat_map(|(gateway, node)| model.planner.standby(gateway, node)).collect();
     Standbys { fresh, eligible }
@@ -292,12 +292,12 @@ pub(super) async fn cluster_info(writer: &Writer, cache: &Cache, model: &Model) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan_core::egress::Held;
+    use portolan_core::egress::AddressRecord;
 
     #[test]
     fn a_claim_that_another_leader_made_or_moved_after_the_plan_is_not_written_over() {
-        let held = Held { gateway: "eg1".into(), pair: None, slot: 5, node: Some("n1".into()), epoch: 2 };
-        let placed = Placed { held, standby: Vec::new(), outside_pool: false };
+        let held = AddressRecord { gateway: "eg1".into(), pair: None, slot: 5, node: Some("n1".into()), epoch: 2 };
+        let placed = PlannedAddress { record: held, standby: Vec::new(), outside_pool: false };
         for (gateway, epoch, news) in [("eg1", 2, false), ("eg1", 1, false), ("eg1", 3, true), ("eg2", 1, true)] {
             let seen = EgressClaim { gateway: gateway.to_owned(), epoch, ..EgressClaim::default() };
             assert_eq!(is_news(&seen, &placed), news, "{gateway} {epoch}");

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use portolan_api::mesh::{Target, TargetSpec, VirtualService, VirtualServiceSpec};
-use portolan_core::mesh::control::types::{Kind, ObjectName};
-use portolan_core::mesh::control::{GeneratedObject, Resolver, Standing};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
+use portolan_core::mesh::control::{GeneratedObject, ObjectOrigin, Resolver};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -70,9 +70,9 @@ impl Generating<'_> {
         let mut brought = Brought::default();
         for (kind, name) in std::mem::take(due) {
             let done = match kind {
-                Kind::VirtualService => self.one(&self.cache.virtual_services, kind, &name).await,
-                Kind::Target => self.one(&self.cache.targets, kind, &name).await,
-                Kind::Route | Kind::Rule | Kind::Service => Ok(false),
+                MeshKind::VirtualService => self.one(&self.cache.virtual_services, kind, &name).await,
+                MeshKind::Target => self.one(&self.cache.targets, kind, &name).await,
+                MeshKind::Route | MeshKind::Rule | MeshKind::Service => Ok(false),
             };
             match done {
                 Ok(wrote) => brought.wrote |= wrote,
@@ -89,7 +89,7 @@ impl Generating<'_> {
         brought
     }
 
-    async fn one<K: Generated>(&self, store: &Store<K>, kind: Kind, name: &ObjectName) -> Result<bool, Error> {
+    async fn one<K: Generated>(&self, store: &Store<K>, kind: MeshKind, name: &ObjectName) -> Result<bool, Error> {
         let wanted = self.resolver.generated(kind, name);
         let Some(seen) = store.get(&key(name)) else {
             let Some(wanted) = wanted else { return Ok(false) };
@@ -98,17 +98,17 @@ impl Generating<'_> {
             self.created(&(kind, name.clone()), &wanted);
             return Ok(true);
         };
-        match (self.resolver.standing(kind, name), wanted) {
+        match (self.resolver.origin(kind, name), wanted) {
             // its owner is at it
-            (None | Some(Standing::User), _) => Ok(false),
-            (Some(Standing::Taken), _) => self.hand_over(store, &seen).await.map(|()| true),
-            (Some(Standing::Generated), None) => {
+            (None | Some(ObjectOrigin::User), _) => Ok(false),
+            (Some(ObjectOrigin::TakenOver), _) => self.hand_over(store, &seen).await.map(|()| true),
+            (Some(ObjectOrigin::Generated), None) => {
                 self.writer.delete(store, &*seen).await?;
                 let note = "nobody names it any more".to_owned();
                 self.teller.tell(seen.object_ref(&()), Tone::Normal, ("GeneratedObjectRemoved", "Remove"), note);
                 Ok(true)
             }
-            (Some(Standing::Generated), Some(wanted)) => {
+            (Some(ObjectOrigin::Generated), Some(wanted)) => {
                 let mut object = K::clone(&seen);
                 let made = metadata(name, &wanted);
                 let own = object.meta_mut();
@@ -160,7 +160,7 @@ fn metadata(name: &ObjectName, wanted: &GeneratedObject) -> ObjectMeta {
         map.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
     };
     let owners = wanted.owners.iter().map(|owner| OwnerReference {
-        api_version: if owner.kind == Kind::Service { "v1" } else { "l7mp.io/v1" }.to_owned(),
+        api_version: if owner.kind == MeshKind::Service { "v1" } else { "l7mp.io/v1" }.to_owned(),
         kind: owner.kind.as_str().to_owned(),
         name: owner.name.to_string(),
         uid: owner.uid.to_string(),

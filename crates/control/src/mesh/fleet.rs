@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::wire::ProxyConfig;
-use portolan_core::mesh::control::{Domain, Mark, Names, Note, Ownership, ProxyFacts, Reason, Resolver};
-use portolan_drivers::l7mp::{Credentials, Proxy};
+use portolan_core::mesh::control::{
+    ClusterDomain, ConfigKeys, Diagnostic, Ownership, ProxyInfo, ProxyRole, Reason, Resolver,
+};
+use portolan_drivers::l7mp::{Credentials, ProxyClient, TlsConnection};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, Semaphore};
@@ -24,18 +26,18 @@ use crate::runtime::tasks::Tasks;
 const AT_ONCE: usize = 64;
 
 /// Who holds something on a proxy: an object of the mesh.
-pub(super) type Owner = (Kind, ObjectName);
+pub(super) type Owner = (MeshKind, ObjectName);
 
 /// What a proxy is to hold, as far as it was not told yet.
 #[derive(Default)]
 pub(super) struct Orders {
     /// Names of what may differ.
-    pub(super) names: Names,
+    pub(super) names: ConfigKeys,
     /// What it should hold, of the things named.
     pub(super) config: ProxyConfig,
     pub(super) revision: u64,
     /// What they take the proxy for.
-    pub(super) of: ProxyFacts,
+    pub(super) of: ProxyInfo,
 }
 
 impl Orders {
@@ -53,11 +55,11 @@ pub(super) struct Report {
     pub(super) in_force: u64,
     /// It does not answer, or not as it should.
     pub(super) away: Option<String>,
-    pub(super) facts: Option<ProxyFacts>,
+    pub(super) facts: Option<ProxyInfo>,
     /// What it would not take, in its own words.
     pub(super) refused: BTreeMap<Owner, String>,
     /// What it lacks, or did at a price.
-    pub(super) notes: BTreeMap<Owner, Note>,
+    pub(super) notes: BTreeMap<Owner, Diagnostic>,
 }
 
 /// Where the loop and a proxy's task meet.
@@ -142,7 +144,7 @@ impl Fleet {
         let Some(identity) = identity else { return Met::Gone };
         let tls = match (&self.tls, server_name(name)) {
             (None, _) => None,
-            (Some(config), Some(name)) => Some((Arc::clone(config), name)),
+            (Some(config), Some(server_name)) => Some(TlsConnection { config: Arc::clone(config), server_name }),
             // better not at all than in the clear
             (Some(_), None) => return Met::Gone,
         };
@@ -150,7 +152,7 @@ impl Fleet {
         let desk = Arc::new(Desk::default());
         let stop = CancellationToken::new();
         let worker = Worker::new(
-            Proxy::new(identity.address, credentials),
+            ProxyClient::new(identity.address, credentials),
             Arc::clone(&desk),
             (name.clone(), Arc::clone(&self.bell)),
             Arc::clone(&self.slots),
@@ -167,7 +169,7 @@ impl Fleet {
     }
 
     /// Tells a proxy what it should hold, of the things named.
-    pub(super) fn order(&mut self, name: &ObjectName, names: Names, config: &ProxyConfig, of: ProxyFacts) {
+    pub(super) fn order(&mut self, name: &ObjectName, names: ConfigKeys, config: &ProxyConfig, of: ProxyInfo) {
         let domain = &self.ownership.domain;
         let Some(member) = self.members.get_mut(name) else { return };
         member.revision += 1;
@@ -199,7 +201,7 @@ impl Fleet {
             let is_new = |(owner, text): &(&Owner, &String)| member.seen.refused.get(*owner) != Some(*text);
             let refused = report.refused.iter().filter(is_new);
             let refused = refused.map(|(owner, text)| (owner.clone(), text.clone())).collect();
-            let is_cut = |(owner, note): &(&Owner, &Note)| {
+            let is_cut = |(owner, note): &(&Owner, &Diagnostic)| {
                 note.reason == Reason::SessionsCut && member.moved.contains_key(*owner)
             };
             let cut = report.notes.iter().filter(is_cut);
@@ -244,7 +246,7 @@ impl Fleet {
     pub(super) fn count(&self) -> Census {
         let mut census = Census::default();
         for member in self.members.values() {
-            let flavour = member.seen.facts.as_ref().map(|facts| facts.flavour);
+            let flavour = member.seen.facts.as_ref().map(|facts| facts.implementation);
             *census.proxies.entry((flavour, member.seen.away.is_some())).or_default() += 1;
             census.behind += usize::from(member.seen.in_force < member.revision);
         }
@@ -269,7 +271,7 @@ pub(super) struct News {
     /// Objects that may fare differently now.
     pub(super) about: BTreeSet<Owner>,
     /// What is new of the proxy itself.
-    pub(super) facts: Option<ProxyFacts>,
+    pub(super) facts: Option<ProxyInfo>,
     /// What it refuses from here on, in its own words.
     pub(super) refused: Vec<(Owner, String)>,
     /// Whose sessions it ended.
@@ -282,11 +284,11 @@ pub(super) enum Fares<'a> {
     Pending,
     Away(&'a str),
     Refused(&'a str),
-    Lacks(&'a Note),
+    Lacks(&'a Diagnostic),
 }
 
 /// Whose a thing on a proxy is, by its name.
-pub(super) fn owner(domain: &Domain, name: &str) -> Option<Owner> {
+pub(super) fn owner(domain: &ClusterDomain, name: &str) -> Option<Owner> {
     let name = name.split_once('@').map_or(name, |(cluster, _)| cluster);
     domain.parse(name.split_once('~').map_or(name, |(owner, _)| owner))
 }
@@ -299,7 +301,7 @@ fn server_name(pod: &ObjectName) -> Option<ServerName<'static>> {
 /// None for a pod that runs no proxy, or none that can be reached.
 fn identity(name: &ObjectName, cache: &Cache, resolver: &Resolver) -> Option<Identity> {
     let plain = resolver.world().pods.get(name).filter(|pod| !pod.ended)?;
-    let Mark::Proxy(port) = plain.mark() else { return None };
+    let ProxyRole::Proxy(port) = plain.proxy_role() else { return None };
     let address = SocketAddr::new(*plain.addresses.first()?, port);
     let mut token = None;
     cache.secrets.in_namespace(&name.namespace, |_, secret| token = validate::token(secret));

@@ -29,8 +29,8 @@ mod worker;
 
 pub use ipnet::IpNet;
 pub use observe::Cache;
-pub use portolan_core::mesh::control::{CrossNamespace, Domain, Settings};
-pub use portolan_drivers::l7mp::{BadFile, TlsFiles};
+pub use portolan_core::mesh::control::{ClusterDomain, CrossNamespace, Settings};
+pub use portolan_drivers::l7mp::{ClientCertificate, TlsFileError, TlsFiles};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_core::mesh::control::types::ObjectName;
-use portolan_core::mesh::control::{Change, ProxyFacts, Resolver, Touched};
+use portolan_core::mesh::control::{Affected, Change, ProxyInfo, Resolver};
 use prometheus_client::registry::Registry;
 use rustls::ClientConfig;
 use tokio::time::Instant;
@@ -204,7 +204,7 @@ impl Turn for Mesh {
         }
         for pod in met {
             let config = resolver.desired(&pod);
-            fleet.order(&pod, config.names().collect(), &config, taken_for(resolver, &pod));
+            fleet.order(&pod, config.keys().collect(), &config, taken_for(resolver, &pod));
         }
         for object in std::mem::take(&mut touched.generated) {
             generated.entry(object).or_insert(Due::at(now)).not_before = now;
@@ -240,7 +240,7 @@ impl Turn for Mesh {
 }
 
 /// What is known of a proxy, or else taken for granted.
-fn taken_for(resolver: &Resolver, pod: &ObjectName) -> ProxyFacts {
+fn taken_for(resolver: &Resolver, pod: &ObjectName) -> ProxyInfo {
     resolver.world().proxies.get(pod).cloned().unwrap_or_default()
 }
 
@@ -250,22 +250,22 @@ fn followed<'a>(
     cache: &Cache,
     settings: &Settings,
     teller: &Teller,
-) -> (&'a mut Resolver, Touched, Vec<ObjectName>) {
+) -> (&'a mut Resolver, Affected, Vec<ObjectName>) {
     let Some(resolver) = resolver else {
         let resolver = resolver.insert(Resolver::new(cache.world(settings)));
         let pods = resolver.world().pods.keys().cloned().collect();
-        let touched = resolver.everything();
+        let touched = resolver.all_affected();
         return (resolver, touched, pods);
     };
     let Moved { changes, pods, secrets, api_server } = cache.moved();
-    let mut touched = Touched::default();
+    let mut touched = Affected::default();
     // a node that goes stays out of reach: its address may be given again
     let mut nodes: BTreeSet<IpAddr> = changes.iter().flat_map(host_addresses).copied().collect();
     nodes.retain(|address| !resolver.world().settings.nodes.contains(address));
     if api_server || !nodes.is_empty() {
         nodes.extend(&resolver.world().settings.nodes);
         let api_servers = cache.api_servers(settings);
-        join(&mut touched, resolver.change(Change::Machinery { api_servers, nodes }));
+        join(&mut touched, resolver.change(Change::ClusterAddresses { api_servers, nodes }));
     }
     for change in changes {
         let withdrawn = tell::before(resolver, &change);
@@ -282,7 +282,7 @@ fn host_addresses(change: &Change) -> &[IpAddr] {
     if let Change::Pod(_, Some(pod)) = change { &pod.host_addresses } else { &[] }
 }
 
-fn join(all: &mut Touched, more: Touched) {
+fn join(all: &mut Affected, more: Affected) {
     for (pod, names) in more.pods {
         all.pods.entry(pod).or_default().extend(names);
     }

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ObjectMeta;
 use kube::core::object::HasStatus;
 use portolan_api::mesh::{Children, MeshStatus, ProxyCounts};
-use portolan_api::words::{conditions, reasons};
-use portolan_core::mesh::control::types::{Kind, ObjectName};
-use portolan_core::mesh::control::{Note, Reason, Resolver, Verdict};
+use portolan_api::well_known::{conditions, reasons};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
+use portolan_core::mesh::control::{Diagnostic, ObjectStatus, Reason, Resolver};
 use serde_json::json;
 
 use super::fleet::{Fares, Fleet, Owner};
@@ -58,17 +58,17 @@ impl Reporting<'_> {
     /// Writes the status of one object, if it is there and a user's.
     pub(super) async fn one(&self, owner: &Owner) -> Result<Option<Told>, Error> {
         let (kind, name) = owner;
-        let Some(verdict) = self.resolver.verdict(*kind, name) else {
+        let Some(verdict) = self.resolver.status(*kind, name) else {
             self.metrics.stands(owner, None);
             return Ok(None);
         };
         let cache = self.cache;
         let told = match kind {
-            Kind::VirtualService => self.write(&cache.virtual_services, owner, &verdict).await,
-            Kind::Route => self.write(&cache.routes, owner, &verdict).await,
-            Kind::Target => self.write(&cache.targets, owner, &verdict).await,
-            Kind::Rule => self.write(&cache.rules, owner, &verdict).await,
-            Kind::Service => Ok(None),
+            MeshKind::VirtualService => self.write(&cache.virtual_services, owner, &verdict).await,
+            MeshKind::Route => self.write(&cache.routes, owner, &verdict).await,
+            MeshKind::Target => self.write(&cache.targets, owner, &verdict).await,
+            MeshKind::Rule => self.write(&cache.rules, owner, &verdict).await,
+            MeshKind::Service => Ok(None),
         };
         told.or_else(|problem| if problem.is_gone() { Ok(None) } else { Err(problem) })
     }
@@ -76,10 +76,10 @@ impl Reporting<'_> {
     /// Whether some proxy that should hold an object has not said yet how it fares there.
     pub(super) fn is_pending(&self, owner: &Owner) -> bool {
         let (kind, name) = owner;
-        self.resolver.holders(*kind, name).any(|pod| matches!(self.fleet.fares(pod, owner), Fares::Pending))
+        self.resolver.proxy_pods(*kind, name).any(|pod| matches!(self.fleet.fares(pod, owner), Fares::Pending))
     }
 
-    async fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &Verdict) -> Result<Option<Told>, Error>
+    async fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &ObjectStatus) -> Result<Option<Told>, Error>
     where
         K: watch::Kind + Written + HasStatus<Status = MeshStatus>,
     {
@@ -90,7 +90,7 @@ impl Reporting<'_> {
         let generation = seen.meta().generation.unwrap_or_default();
         let counted = Counted::of(self.resolver, self.fleet, owner, verdict);
         let children = self.children(owner, seen.status());
-        let hops = (owner.0 == Kind::Route).then(|| number(self.resolver.explain(owner.0, &owner.1).len()));
+        let hops = (owner.0 == MeshKind::Route).then(|| number(self.resolver.explain(owner.0, &owner.1).len()));
         let want = MeshStatus { children, hops, ..counted.status(verdict, owner.0, generation) };
         let wrote = self.writer.status(store, &*seen, &want).await?;
         let is_programmed = is_programmed(&want);
@@ -144,7 +144,7 @@ fn owners(metadata: &ObjectMeta, (kind, name): &Owner, generation: i64) -> Vec<O
     let child = format!("/l7mp.io/v1/{}/{}/{}", kind.as_str(), name.namespace, name.name);
     let of_mesh = metadata.owner_references.iter().flatten().filter(|owner| owner.api_version == "l7mp.io/v1");
     let owned = of_mesh.filter_map(|owner| {
-        let kind = [Kind::VirtualService, Kind::Route, Kind::Target, Kind::Rule];
+        let kind = [MeshKind::VirtualService, MeshKind::Route, MeshKind::Target, MeshKind::Rule];
         let kind = kind.into_iter().find(|kind| kind.as_str() == owner.kind)?;
         let owner = (kind, ObjectName::new(name.namespace.clone(), owner.name.as_str()));
         Some(Owned { owner, child: child.clone(), generation })
@@ -179,13 +179,13 @@ struct Counted {
     in_force: usize,
     away: BTreeMap<ObjectName, String>,
     refused: BTreeMap<ObjectName, String>,
-    lacking: BTreeMap<ObjectName, Note>,
+    lacking: BTreeMap<ObjectName, Diagnostic>,
 }
 
 impl Counted {
-    fn of(resolver: &Resolver, fleet: &Fleet, owner: &Owner, verdict: &Verdict) -> Self {
+    fn of(resolver: &Resolver, fleet: &Fleet, owner: &Owner, verdict: &ObjectStatus) -> Self {
         let mut counted = Self { matched: verdict.proxies, ..Self::default() };
-        for pod in resolver.holders(owner.0, &owner.1) {
+        for pod in resolver.proxy_pods(owner.0, &owner.1) {
             match fleet.fares(pod, owner) {
                 Fares::InForce => counted.in_force += 1,
                 Fares::Pending => {}
@@ -197,11 +197,11 @@ impl Counted {
         counted
     }
 
-    fn is_in_force(&self, verdict: &Verdict) -> bool {
+    fn is_in_force(&self, verdict: &ObjectStatus) -> bool {
         verdict.refused.is_none() && verdict.unmet.is_empty() && self.in_force == self.matched
     }
 
-    fn status(&self, verdict: &Verdict, kind: Kind, generation: i64) -> MeshStatus {
+    fn status(&self, verdict: &ObjectStatus, kind: MeshKind, generation: i64) -> MeshStatus {
         let owner_text = |(kind, name): &Owner| format!("{}/{}", kind.as_str(), name);
         let mut used_by: Vec<String> = verdict.used_by.iter().map(owner_text).collect();
         if verdict.users > used_by.len() {
@@ -218,39 +218,39 @@ impl Counted {
                 naked: number(verdict.naked),
             }),
             generated: verdict.generated.iter().map(owner_text).collect(),
-            endpoints: (kind == Kind::Target).then(|| number(verdict.endpoints)),
+            endpoints: (kind == MeshKind::Target).then(|| number(verdict.endpoints)),
             hops: None,
             used_by,
             children: None,
         }
     }
 
-    fn conditions(&self, verdict: &Verdict, generation: i64) -> Vec<Condition> {
+    fn conditions(&self, verdict: &ObjectStatus, generation: i64) -> Vec<Condition> {
         let say =
             |kind, state, reason: &str, message: String| condition(kind, Some(state), reason, message, generation);
         let warnings = || {
-            let notes = verdict.notes.iter().filter(|note| note.reason != Reason::NoPods);
+            let notes = verdict.diagnostics.iter().filter(|note| note.reason != Reason::NoPods);
             notes.map(|note| note.message.clone()).collect::<Vec<_>>().join("; ")
         };
-        let accepted = match verdict.to_edit() {
+        let accepted = match verdict.first_invalid() {
             None => say(conditions::ACCEPTED, true, reasons::ACCEPTED, warnings()),
             Some(note) => say(conditions::ACCEPTED, false, note.reason.as_str(), note.message.clone()),
         };
-        let resolved = match verdict.lacks().next() {
+        let resolved = match verdict.unresolved().next() {
             None => {
                 let message = "every name in it stands for something".to_owned();
                 say(conditions::RESOLVED_REFS, true, conditions::RESOLVED_REFS, message)
             }
-            Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(verdict.lacks())),
+            Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(verdict.unresolved())),
         };
         let (state, reason, message) = self.programmed(verdict);
         vec![accepted, resolved, say(conditions::PROGRAMMED, state, reason, message)]
     }
 
-    fn programmed(&self, verdict: &Verdict) -> (bool, &'static str, String) {
+    fn programmed(&self, verdict: &ObjectStatus) -> (bool, &'static str, String) {
         let Self { matched, in_force, away, refused, lacking } = self;
         let share = format!("{in_force} of {matched} proxies hold it");
-        if let Some(note) = verdict.to_edit().or_else(|| verdict.lacks().next()) {
+        if let Some(note) = verdict.first_invalid().or_else(|| verdict.unresolved().next()) {
             return (false, note.reason.as_str(), "nothing is programmed before that is mended".to_owned());
         }
         if let Some((pod, why)) = refused.first_key_value() {
@@ -265,13 +265,13 @@ impl Counted {
         if *in_force < *matched {
             return (false, Reason::Partial.as_str(), share);
         }
-        if let Some(note) = verdict.notes.iter().find(|note| note.reason == Reason::NoPods) {
+        if let Some(note) = verdict.diagnostics.iter().find(|note| note.reason == Reason::NoPods) {
             return (false, Reason::NoPods.as_str(), note.message.clone());
         }
         (true, reasons::PROGRAMMED, share)
     }
 }
 
-fn joined<'a>(notes: impl Iterator<Item = &'a Note>) -> String {
+fn joined<'a>(notes: impl Iterator<Item = &'a Diagnostic>) -> String {
     notes.map(|note| note.message.as_str()).collect::<Vec<_>>().join("; ")
 }

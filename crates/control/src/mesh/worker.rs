@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::wire::ProxyConfig;
-use portolan_core::mesh::control::{Call, Flavour, Names, Note, Observed, Ownership, ProxyFacts, Steps, Verb, diff};
-use portolan_drivers::l7mp::{self, Failed, Proxy};
+use portolan_core::mesh::control::{
+    CallMethod, CallPlan, ConfigKeys, Diagnostic, ObservedConfig, Ownership, ProxyCall, ProxyImplementation, ProxyInfo,
+    diff,
+};
+use portolan_drivers::l7mp::{self, CallError, ProxyClient};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -40,7 +43,7 @@ const L7MP_PAUSE: Duration = Duration::from_millis(10);
 const MOST_REFUSALS: usize = 64;
 
 pub(super) struct Worker {
-    proxy: Proxy,
+    proxy: ProxyClient,
     desk: Arc<Desk>,
     /// Who it is, and whom it tells.
     bell: (ObjectName, Arc<Bell>),
@@ -50,7 +53,7 @@ pub(super) struct Worker {
     /// Everything it should hold.
     desired: Arc<ProxyConfig>,
     /// What that takes it for.
-    taken_for: ProxyFacts,
+    taken_for: ProxyInfo,
     /// What it holds; none while that is not known.
     known: Option<Known>,
     report: Report,
@@ -59,8 +62,8 @@ pub(super) struct Worker {
 }
 
 struct Known {
-    flavour: l7mp::Flavour,
-    holds: Observed,
+    flavour: l7mp::ProxyIdentity,
+    holds: ObservedConfig,
     /// All of it is what it should be, but for what is ordered since.
     compared: bool,
     /// It was read just now. A real l7mp may have been started again since, and nobody was told.
@@ -68,10 +71,10 @@ struct Known {
 }
 
 impl Known {
-    fn kind(&self) -> Flavour {
+    fn kind(&self) -> ProxyImplementation {
         match self.flavour {
-            l7mp::Flavour::Portolan { .. } => Flavour::Portolan,
-            l7mp::Flavour::L7mp { .. } => Flavour::L7mp,
+            l7mp::ProxyIdentity::Portolan { .. } => ProxyImplementation::Portolan,
+            l7mp::ProxyIdentity::L7mp { .. } => ProxyImplementation::L7mp,
         }
     }
 }
@@ -86,7 +89,7 @@ enum Brought {
 /// Why a proxy is not where it should be.
 enum Trouble {
     /// It did not answer, or not as it should: look again later.
-    Away(Failed),
+    Away(CallError),
     /// It would not take something of this object.
     Refused(Owner, String),
     /// It would not take all of it at once, and does not say which part.
@@ -95,22 +98,22 @@ enum Trouble {
     Otherwise,
 }
 
-impl From<Failed> for Trouble {
-    fn from(failed: Failed) -> Self {
+impl From<CallError> for Trouble {
+    fn from(failed: CallError) -> Self {
         Self::Away(failed)
     }
 }
 
 impl Worker {
     pub(super) fn new(
-        proxy: Proxy,
+        proxy: ProxyClient,
         desk: Arc<Desk>,
         bell: (ObjectName, Arc<Bell>),
         slots: Arc<Semaphore>,
         ownership: Ownership,
         metrics: Metrics,
     ) -> Self {
-        let (desired, taken_for, report) = (Arc::default(), ProxyFacts::default(), Report::default());
+        let (desired, taken_for, report) = (Arc::default(), ProxyInfo::default(), Report::default());
         Self {
             proxy,
             desk,
@@ -161,7 +164,7 @@ impl Worker {
                 Err(failed) => {
                     debug!(proxy = %self.proxy.address(), %failed, "proxy is not where it should be");
                     self.known = None;
-                    let is_prompt = matches!(failed, Failed::Unreachable(_)) && began.elapsed() < PROMPT;
+                    let is_prompt = matches!(failed, CallError::Unreachable(_)) && began.elapsed() < PROMPT;
                     self.report.away = Some(failed.to_string());
                     self.tell();
                     let pause = delays.pause();
@@ -174,7 +177,7 @@ impl Worker {
 
     /// Waits for orders, for the proxy to go, or for this long; what it holds is then read again.
     async fn rest(&mut self, at_most: Duration) {
-        let watched = matches!(&self.known, Some(known) if known.kind() == Flavour::Portolan);
+        let watched = matches!(&self.known, Some(known) if known.kind() == ProxyImplementation::Portolan);
         tokio::select! {
             () = self.desk.ordered.notified() => return,
             () = self.proxy.closed(), if watched => {}
@@ -184,9 +187,9 @@ impl Worker {
     }
 
     /// Brings the proxy to what it should hold: of the things named if the rest is known, else of all.
-    async fn bring(&mut self, names: &Names) -> Result<Brought, Failed> {
+    async fn bring(&mut self, names: &ConfigKeys) -> Result<Brought, CallError> {
         let met = match &self.known {
-            None => Some(self.proxy.flavour().await?),
+            None => Some(self.proxy.identify().await?),
             Some(_) => None,
         };
         let slots = Arc::clone(&self.slots);
@@ -201,7 +204,8 @@ impl Worker {
             return Ok(Brought::Unlike);
         }
         // whether a listener of a real l7mp must be started anew is seen only from everything on it
-        let is_part = self.known.as_ref().is_some_and(|known| known.compared && known.kind() == Flavour::Portolan);
+        let is_part =
+            self.known.as_ref().is_some_and(|known| known.compared && known.kind() == ProxyImplementation::Portolan);
         self.tell_all(Some(names).filter(|_| is_part)).await?;
         if let Some(known) = &mut self.known {
             (known.compared, known.fresh) = (true, false);
@@ -210,7 +214,7 @@ impl Worker {
     }
 
     /// Tells the proxy what differs; what it refuses is left out, and the rest goes on. None stands for all names.
-    async fn tell_all(&mut self, names: Option<&Names>) -> Result<(), Failed> {
+    async fn tell_all(&mut self, names: Option<&ConfigKeys>) -> Result<(), CallError> {
         for _ in 0..MOST_REFUSALS {
             match self.tell_proxy(names).await {
                 Ok(()) => return Ok(()),
@@ -227,28 +231,28 @@ impl Worker {
         match self.tell_proxy(names).await {
             Err(Trouble::Away(failed)) => Err(failed),
             Ok(()) => Ok(()),
-            Err(_) => Err(Failed::NotUnderstood("it refuses all together what it took one by one")),
+            Err(_) => Err(CallError::InvalidResponse("it refuses all together what it took one by one")),
         }
     }
 
     /// Whether what is known of a real l7mp may be of an earlier run.
     fn is_from_earlier(&self) -> bool {
-        self.known.as_ref().is_some_and(|known| known.kind() == Flavour::L7mp && !known.fresh)
+        self.known.as_ref().is_some_and(|known| known.kind() == ProxyImplementation::L7mp && !known.fresh)
     }
 
     /// Of several calls to a real l7mp some may have been taken before one was refused.
-    async fn look_after_calls(&mut self) -> Result<(), Failed> {
+    async fn look_after_calls(&mut self) -> Result<(), CallError> {
         match &self.known {
-            Some(known) if known.kind() == Flavour::L7mp => self.look(known.flavour.clone()).await,
+            Some(known) if known.kind() == ProxyImplementation::L7mp => self.look(known.flavour.clone()).await,
             _ => Ok(()),
         }
     }
 
     /// What the proxy holds.
-    async fn look(&mut self, flavour: l7mp::Flavour) -> Result<(), Failed> {
+    async fn look(&mut self, flavour: l7mp::ProxyIdentity) -> Result<(), CallError> {
         let config = match &flavour {
-            l7mp::Flavour::Portolan { .. } => self.proxy.get("/api/v2/config").await?,
-            l7mp::Flavour::L7mp { .. } => {
+            l7mp::ProxyIdentity::Portolan { .. } => self.proxy.get("/api/v2/config").await?,
+            l7mp::ProxyIdentity::L7mp { .. } => {
                 // not /config: in strict mode it is refused as soon as one session has a middlepoint
                 let mut config = json!({});
                 for (key, query) in [
@@ -263,19 +267,19 @@ impl Worker {
                 config
             }
         };
-        let known = Known { flavour, holds: Observed::of(&config), compared: false, fresh: true };
+        let known = Known { flavour, holds: ObservedConfig::of(&config), compared: false, fresh: true };
         self.report.facts =
-            Some(ProxyFacts { flavour: known.kind(), taken: known.holds.foreign_ports(&self.ownership) });
+            Some(ProxyInfo { implementation: known.kind(), foreign_ports: known.holds.foreign_ports(&self.ownership) });
         self.known = Some(known);
         Ok(())
     }
 
     /// Makes the calls that are needed. None stands for all names.
-    async fn tell_proxy(&mut self, names: Option<&Names>) -> Result<(), Trouble> {
+    async fn tell_proxy(&mut self, names: Option<&ConfigKeys>) -> Result<(), Trouble> {
         let wanted = self.wanted();
         let Some(known) = &self.known else { return Ok(()) };
         let flavour = known.kind();
-        let Steps { calls, notes } = match names {
+        let CallPlan { calls, diagnostics: notes } = match names {
             Some(names) => {
                 let ours = wanted.only(names);
                 diff(&ours, &known.holds.only(names, &ours, &self.ownership), flavour, &self.ownership)
@@ -304,7 +308,7 @@ impl Worker {
     }
 
     /// Keeps what was noted of others.
-    fn remark(&mut self, names: Option<&Names>, notes: Vec<(Arc<str>, Note)>) {
+    fn remark(&mut self, names: Option<&ConfigKeys>, notes: Vec<(Arc<str>, Diagnostic)>) {
         let domain = &self.ownership.domain;
         match names {
             None => self.report.notes.clear(),
@@ -318,12 +322,13 @@ impl Worker {
     }
 
     /// Tells the proxy object by object, to find out which it refuses: first those that others refer to.
-    async fn tell_one_by_one(&mut self) -> Result<(), Failed> {
+    async fn tell_one_by_one(&mut self) -> Result<(), CallError> {
         let wanted = self.wanted();
-        let mut owners: BTreeMap<(usize, Owner), Names> = BTreeMap::new();
-        for (part, name) in wanted.names() {
+        let mut owners: BTreeMap<(usize, Owner), ConfigKeys> = BTreeMap::new();
+        for (part, name) in wanted.keys() {
             if let Some(owner) = owner(&self.ownership.domain, &name) {
-                let rank = [Kind::Target, Kind::Route].iter().position(|kind| *kind == owner.0).unwrap_or(usize::MAX);
+                let rank =
+                    [MeshKind::Target, MeshKind::Route].iter().position(|kind| *kind == owner.0).unwrap_or(usize::MAX);
                 owners.entry((rank, owner)).or_default().insert((part, name));
             }
         }
@@ -352,34 +357,36 @@ impl Worker {
         Arc::new(wanted)
     }
 
-    async fn make(&self, call: &Call, flavour: Flavour) -> Result<(), Trouble> {
-        let method = match call.verb {
-            Verb::Post => Method::POST,
-            Verb::Delete => Method::DELETE,
+    async fn make(&self, call: &ProxyCall, flavour: ProxyImplementation) -> Result<(), Trouble> {
+        let method = match call.method {
+            CallMethod::Post => Method::POST,
+            CallMethod::Delete => Method::DELETE,
         };
-        if flavour == Flavour::L7mp {
+        if flavour == ProxyImplementation::L7mp {
             tokio::time::sleep(L7MP_PAUSE).await;
         }
         let began = Instant::now();
         let mut answer = self.proxy.call(method.clone(), &call.path, call.body.as_ref()).await;
-        if answer.as_ref().err().is_some_and(Failed::is_stale_session) {
+        if answer.as_ref().err().is_some_and(CallError::is_stale_session) {
             let path = call.path.trim_end_matches("?recursive=true");
             answer = self.proxy.call(method, path, call.body.as_ref()).await;
         }
         self.metrics.called(flavour, call, &answer, began.elapsed());
         match answer {
             Ok(_) => Ok(()),
-            Err(failed) if call.verb == Verb::Delete && failed.is_gone() => Err(Trouble::Otherwise),
+            Err(failed) if call.method == CallMethod::Delete && failed.is_not_found() => Err(Trouble::Otherwise),
             // something else has that name: look again
-            Err(failed) if failed.is_already_defined() || failed.is_denied() => Err(Trouble::Away(failed)),
-            Err(Failed::Refused { status, content }) if status.is_client_error() => Err(self.refused(call, content)),
+            Err(failed) if failed.is_already_defined() || failed.is_unauthorized() => Err(Trouble::Away(failed)),
+            Err(CallError::Rejected { status, content }) if status.is_client_error() => {
+                Err(self.refused(call, content))
+            }
             // an answer of whoever stands before it, or of one that is broken
             Err(failed) => Err(Trouble::Away(failed)),
         }
     }
 
     /// Whose fault a refusal is.
-    fn refused(&self, call: &Call, content: String) -> Trouble {
+    fn refused(&self, call: &ProxyCall, content: String) -> Trouble {
         let body = call.body.as_ref();
         if let Some(ops) = body.and_then(|body| body["ops"].as_array()) {
             let said: Value = serde_json::from_str(&content).unwrap_or_default();
@@ -395,7 +402,7 @@ impl Worker {
         let name = named.unwrap_or_else(|| call.path.rsplit('/').next().unwrap_or_default());
         match owner(&self.ownership.domain, name) {
             Some(owner) => Trouble::Refused(owner, content),
-            None => Trouble::Away(Failed::NotUnderstood("it refuses what nobody asked for")),
+            None => Trouble::Away(CallError::InvalidResponse("it refuses what nobody asked for")),
         }
     }
 
