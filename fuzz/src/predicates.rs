@@ -23,21 +23,21 @@ pub(crate) fn run(bytes: &[u8]) {
 fn predicate(source: &Value, metadata: &Value) {
     let plain = Predicate::new(Some(source));
     let held = plain.matches(metadata);
-    assert!(!held || plain.fault().is_none(), "a faulty predicate never matches");
+    assert!(!held || plain.error().is_none(), "a faulty predicate never matches");
     if source.get("op").is_none() {
         return;
     }
     let around = |op: &str| Predicate::new(Some(&json!({ "op": op, "apply": [source] })));
     let fits = |op: &str, expected: bool| {
         let outer = around(op);
-        assert!(outer.fault().is_some() || outer.matches(metadata) == expected, "{op} of {source} on {metadata}");
+        assert!(outer.error().is_some() || outer.matches(metadata) == expected, "{op} of {source} on {metadata}");
     };
     fits("and", held);
     fits("or", held);
-    if plain.fault().is_none() {
+    if plain.error().is_none() {
         fits("not", !held);
     } else {
-        assert!(around("not").fault().is_some(), "not of a fault lets nobody in");
+        assert!(around("not").error().is_some(), "not of a fault lets nobody in");
     }
 }
 

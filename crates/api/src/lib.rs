@@ -55,7 +55,7 @@ pub mod address_claim;
 pub mod egress;
 pub mod mesh;
 mod schema;
-pub mod words;
+pub mod well_known;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;

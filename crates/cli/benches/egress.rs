@@ -21,7 +21,7 @@ use portolan_control::agent::simulated;
 use portolan_control::install;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_core::egress::{
-    Ask, Change, Eip, Gateway, Ledger, Node, NodeMode, Planner, Policy, PolicyName, World, plan,
+    AddressRequest, Change, Eip, Gateway, Ledger, Node, NodeMode, Planner, Policy, PolicyName, World, plan,
 };
 use portolan_core::net::Pool;
 use portolan_core::select::{Labels, Selector};
@@ -131,7 +131,7 @@ fn policy(number: u64) -> Policy {
         uid: format!("uid{number}").into(),
         gateway: "eg1".into(),
         created: i64::try_from(number).unwrap_or(i64::MAX),
-        ask: Ask::PreferUnallocated,
+        request: AddressRequest::PreferUnallocated,
         refused: false,
     }
 }

@@ -4,7 +4,7 @@
 //! An answer is a table, so that every one of them prints, and reads as JSON, alike.
 
 use kube::Client;
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use serde_json::{Map, Value};
 
 use crate::{egress, mesh};
@@ -151,10 +151,12 @@ pub async fn why(client: &Client, kind: &str, name: &str, rest: Option<&str>) ->
             egress::answers::why_policy(client, name).await
         }
         "pod" => egress::answers::why_pod(client, name, rest).await,
-        "vsvc" | "virtualservice" | "virtualservices" => mesh::answers::why(client, Kind::VirtualService, name).await,
-        "route" | "rte" | "routes" => mesh::answers::why(client, Kind::Route, name).await,
-        "target" | "tr" | "targets" => mesh::answers::why(client, Kind::Target, name).await,
-        "rule" | "rules" => mesh::answers::why(client, Kind::Rule, name).await,
+        "vsvc" | "virtualservice" | "virtualservices" => {
+            mesh::answers::why(client, MeshKind::VirtualService, name).await
+        }
+        "route" | "rte" | "routes" => mesh::answers::why(client, MeshKind::Route, name).await,
+        "target" | "tr" | "targets" => mesh::answers::why(client, MeshKind::Target, name).await,
+        "rule" | "rules" => mesh::answers::why(client, MeshKind::Rule, name).await,
         other => Err(Unanswered::Unclear {
             what: format!("there is no answer for `{other}`"),
             hint: "ask for eip, policy, pod, vsvc, route, target or rule".to_owned(),

@@ -225,7 +225,7 @@ enum CrossNamespace {
 }
 
 impl MeshArgs {
-    fn options(self) -> Result<mesh::Options, mesh::BadFile> {
+    fn options(self) -> Result<mesh::Options, mesh::TlsFileError> {
         let Self {
             cluster_domain,
             mesh_cross_namespace,
@@ -236,8 +236,9 @@ impl MeshArgs {
             mesh_proxy_cert,
             mesh_proxy_key,
         } = self;
-        let own = mesh_proxy_cert.zip(mesh_proxy_key);
-        let proxy_tls = mesh_proxy_ca.map(|authority| mesh::TlsFiles { authority, own }.read()).transpose()?;
+        let client =
+            mesh_proxy_cert.zip(mesh_proxy_key).map(|(certificate, key)| mesh::ClientCertificate { certificate, key });
+        let proxy_tls = mesh_proxy_ca.map(|ca| mesh::TlsFiles { ca, client }.read()).transpose()?;
         let cross_namespace = match mesh_cross_namespace {
             CrossNamespace::Grant => mesh::CrossNamespace::Grant,
             CrossNamespace::Deny => mesh::CrossNamespace::Deny,
@@ -245,9 +246,9 @@ impl MeshArgs {
         };
         Ok(mesh::Options {
             settings: mesh::Settings {
-                domain: mesh::Domain::new(&cluster_domain),
+                domain: mesh::ClusterDomain::new(&cluster_domain),
                 cross_namespace,
-                denied: mesh_deny_endpoint,
+                denied_endpoints: mesh_deny_endpoint,
                 ..mesh::Settings::default()
             },
             adopt_legacy: mesh_adopt_legacy,

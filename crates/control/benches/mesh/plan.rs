@@ -3,8 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use portolan_core::mesh::control::types::{Kind, ObjectName};
-use portolan_core::mesh::control::{Change, Container, Object, Pod, Resolver, Touched, Transport, World, plan};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
+use portolan_core::mesh::control::{
+    Affected, Change, Container, ContainerPort, MeshObject, Pod, Resolver, Transport, World, plan,
+};
 use portolan_core::select::Labels;
 use portolan_testkit::bench::{Bench, Goal, Side};
 use serde_json::{Value, json};
@@ -74,19 +76,19 @@ fn calls_on(resolver: &mut Resolver, among: usize) -> impl FnMut() -> anyhow::Re
             let (target, service) = (name(&format!("call-{call}")), name(&format!("call-{call}")));
             let port = 60_000 + call % 5_000;
             for change in [
-                Change::Object(Kind::Target, target.clone(), Some(object(call, target_of(call)))),
+                Change::Object(MeshKind::Target, target.clone(), Some(object(call, target_of(call)))),
                 Change::Object(
-                    Kind::VirtualService,
+                    MeshKind::VirtualService,
                     service.clone(),
                     Some(object(call, service_of(call, "call", port, 1))),
                 ),
                 Change::Object(
-                    Kind::VirtualService,
+                    MeshKind::VirtualService,
                     service.clone(),
                     Some(object(call, service_of(call, "call", port, 2))),
                 ),
-                Change::Object(Kind::VirtualService, service, None),
-                Change::Object(Kind::Target, target, None),
+                Change::Object(MeshKind::VirtualService, service, None),
+                Change::Object(MeshKind::Target, target, None),
             ] {
                 follow(resolver, change);
                 changes += 1;
@@ -110,12 +112,12 @@ fn pods_on(resolver: &mut Resolver) -> impl FnMut() -> anyhow::Result<u64> {
 
 /// What the operator does with a change, but for the calls.
 fn follow(resolver: &mut Resolver, change: Change) {
-    let Touched { pods, objects, .. } = resolver.change(change);
+    let Affected { pods, objects, .. } = resolver.change(change);
     for (pod, names) in &pods {
         std::hint::black_box(resolver.desired_of(pod, names));
     }
     for (kind, name) in &objects {
-        std::hint::black_box(resolver.verdict(*kind, name));
+        std::hint::black_box(resolver.status(*kind, name));
     }
 }
 
@@ -126,15 +128,15 @@ fn name(name: &str) -> ObjectName {
 /// As the operator reads it, namespaces first.
 fn world(services: usize, targets: usize, pods: usize, proxies: usize) -> World {
     let mut world = World::default();
-    let mut take = |change: Change| _ = world.apply(world.sharing_its_namespace(change));
+    let mut take = |change: Change| _ = world.apply(world.with_shared_namespace(change));
     take(Change::Namespace(Arc::from("default"), Some(Labels::default())));
     for number in 0..targets {
         let target = object(number, target_of(number));
-        take(Change::Object(Kind::Target, name(&format!("t-{number}")), Some(target)));
+        take(Change::Object(MeshKind::Target, name(&format!("t-{number}")), Some(target)));
     }
     for number in 0..services {
         let service = object(number, service_of(number % targets, "t", 1_024 + number / GROUPS, 1));
-        take(Change::Object(Kind::VirtualService, name(&format!("v-{number}")), Some(service)));
+        take(Change::Object(MeshKind::VirtualService, name(&format!("v-{number}")), Some(service)));
     }
     for number in 0..proxies {
         take(Change::Pod(name(&format!("proxy-{number}")), Some(proxy(number))));
@@ -145,12 +147,12 @@ fn world(services: usize, targets: usize, pods: usize, proxies: usize) -> World 
     world
 }
 
-fn object(number: usize, spec: Value) -> Object {
-    Object {
+fn object(number: usize, spec: Value) -> MeshObject {
+    MeshObject {
         uid: Arc::from(format!("uid-{number}")),
         created: i64::try_from(number).unwrap_or(i64::MAX),
         spec: Arc::new(spec),
-        ..Object::default()
+        ..MeshObject::default()
     }
 }
 
@@ -178,7 +180,7 @@ fn service_of(target: usize, prefix: &str, port: usize, session: usize) -> Value
 
 fn proxy(number: usize) -> Pod {
     let group = format!("g{}", number % GROUPS);
-    let api = (Arc::from("l7mp-api"), Transport::Tcp, 1234);
+    let api = ContainerPort { name: Arc::from("l7mp-api"), transport: Transport::Tcp, port: 1234 };
     Pod {
         containers: vec![Container { name: Arc::from("l7mp"), ports: vec![api] }],
         ..pod([("group", group.as_str())].into_iter().collect(), number)

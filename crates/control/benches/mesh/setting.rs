@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use portolan_api::mesh::{Target, TargetSpec, VirtualService, VirtualServiceSpec};
 use portolan_apiserver::running::{self, Running};
-use portolan_drivers::l7mp::{Credentials, Failed, Proxy};
+use portolan_drivers::l7mp::{CallError, Credentials, ProxyClient};
 use portolan_testkit::{Program, install_definition, program};
 use serde_json::{Map, Value, json};
 
@@ -109,8 +109,8 @@ impl Setting {
         }
     }
 
-    pub(crate) fn proxy(&self, number: usize) -> Proxy {
-        Proxy::new(SocketAddr::from((self.proxies[number].0, API)), Credentials::default())
+    pub(crate) fn proxy(&self, number: usize) -> ProxyClient {
+        ProxyClient::new(SocketAddr::from((self.proxies[number].0, API)), Credentials::default())
     }
 
     /// Changes that proxies have taken so far.
@@ -198,11 +198,11 @@ impl Call {
     }
 
     /// Whatever the proxy has for its rules: none without the call.
-    pub(crate) async fn on(&self, proxy: &Proxy) -> anyhow::Result<Option<Value>> {
+    pub(crate) async fn on(&self, proxy: &ProxyClient) -> anyhow::Result<Option<Value>> {
         let path = format!("/api/v1/rulelists/{}.default.virtualservice.cluster.local", self.name);
         match proxy.get(&path).await {
             Ok(list) => Ok(Some(list["rules"].clone())),
-            Err(Failed::Refused { .. }) => Ok(None),
+            Err(CallError::Rejected { .. }) => Ok(None),
             Err(failed) => Err(failed.into()),
         }
     }
@@ -210,7 +210,7 @@ impl Call {
     /// Waits until the proxy shows something else than it did; says what, and how long that took.
     pub(crate) async fn until_other_than(
         &self,
-        proxy: &Proxy,
+        proxy: &ProxyClient,
         was: Option<&Value>,
         look: Duration,
     ) -> anyhow::Result<(Option<Value>, Duration)> {
@@ -226,7 +226,7 @@ impl Call {
     }
 
     /// From beginning to end, each step waited for; gives the three times from an answer to its effect.
-    pub(crate) async fn whole(&self, proxy: &Proxy, look: Duration) -> anyhow::Result<[Duration; 3]> {
+    pub(crate) async fn whole(&self, proxy: &ProxyClient, look: Duration) -> anyhow::Result<[Duration; 3]> {
         self.begin().await?;
         let (rules, up) = self.until_other_than(proxy, None, look).await?;
         self.edit().await?;

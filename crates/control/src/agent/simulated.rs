@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::object::HasStatus;
 use portolan_api::address_claim::{AddressClaim, AddressClaimStatus, EgressHolding, HoldingState};
 use portolan_api::egress::{EgressTunnel, EgressTunnelStatus, Phase};
-use portolan_api::words::conditions::HELD;
+use portolan_api::well_known::conditions::HELD;
 use serde::Serialize;
 
 use crate::runtime::app::Ctx;

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use kube::Client;
 use portolan_core::egress::{
-    Binding, Change, Flat, Move, Plan, PolicyName, Winner, explain, explain_address, flatten, is_never_served,
+    Binding, Change, EffectivePolicies, Move, Plan, PolicyName, Winner, explain, explain_address, is_never_served,
+    resolve_overlaps,
 };
 use portolan_core::net::parse_claim_name;
 use serde_json::{Map, Value, json};
@@ -48,14 +49,14 @@ pub(super) fn difference(before: &Model, after: &Model) -> Answer {
 }
 
 fn move_row(moved: &Move) -> Map<String, Value> {
-    let Move { eip, policy, gateway, from, to, why } = moved;
+    let Move { eip, policy, gateway, from, to, cause } = moved;
     let what = policy.as_ref().map_or_else(|| eip.to_string(), |policy| format!("policy {policy}"));
     row([
         ("what", json!(what)),
         ("change", json!("moves")),
         ("from", json!(from.as_deref())),
         ("to", json!(to.as_deref())),
-        ("why", json!(because(*why))),
+        ("why", json!(because(*cause))),
         ("gateway", json!(&**gateway)),
     ])
 }
@@ -73,7 +74,7 @@ fn grants<'a>(was: &'a Plan, will: &'a Plan) -> impl Iterator<Item = Map<String,
             Some(binding) if binding.eip.is_none() => json!("the node's own address"),
             Some(binding) => json!(binding.eip.to_string()),
         };
-        let (change, why) = match (from, to) {
+        let (change, cause) = match (from, to) {
             (None, _) => ("granted", "the policy gets a way out"),
             (_, None) => ("withdrawn", "the policy is gone, or may no longer have it"),
             (Some(_), Some(_)) => ("replaced", "the policy is another one, or its address was lost"),
@@ -83,7 +84,7 @@ fn grants<'a>(was: &'a Plan, will: &'a Plan) -> impl Iterator<Item = Map<String,
             ("change", json!(change)),
             ("from", text(from)),
             ("to", text(to)),
-            ("why", json!(why)),
+            ("why", json!(cause)),
             ("gateway", json!(to.or(from).map(|binding| &*binding.gateway))),
         ]))
     })
@@ -145,8 +146,8 @@ pub(crate) async fn why_address(client: &Client, name: &str) -> Result<Answer, U
             hint: "see which pools there are: kubectl get egw".to_owned(),
         });
     }
-    let placed = model.planner.placed(address);
-    let summary = match placed.as_ref().map(|placed| placed.held.node.as_deref()) {
+    let placed = model.planner.planned(address);
+    let summary = match placed.as_ref().map(|placed| placed.record.node.as_deref()) {
         Some(Some(node)) => format!("{address} lives on node {node}"),
         Some(None) => format!("{address} is in use, and no node is ready to hold it"),
         None => format!("{address} is not in use"),
@@ -227,10 +228,10 @@ pub(crate) async fn why_pod(client: &Client, name: &str, destination: Option<&st
 
 fn winner(model: &Model, pod: &Key, destination: Option<IpAddr>) -> Option<(PolicyName, String)> {
     let members = model.selected.of_pod(pod).iter().filter_map(|policy| model.selected.overlapping(policy).cloned());
-    let flat = flatten(&members.collect::<Vec<_>>());
+    let flat = resolve_overlaps(&members.collect::<Vec<_>>());
     let policy = match destination {
         Some(destination) => served(&flat, destination)?,
-        None => flat.elsewhere.clone()?,
+        None => flat.catch_all.clone()?,
     };
     let to = destination.map_or_else(|| "destinations outside the cluster".to_owned(), |address| address.to_string());
     Some((
@@ -240,14 +241,14 @@ fn winner(model: &Model, pod: &Key, destination: Option<IpAddr>) -> Option<(Poli
 }
 
 /// Who serves a destination. Whether it is inside the cluster is not asked here: a range that was named counts.
-fn served(flat: &Flat, destination: IpAddr) -> Option<PolicyName> {
+fn served(flat: &EffectivePolicies, destination: IpAddr) -> Option<PolicyName> {
     if is_never_served(destination) {
         return None;
     }
     let range = flat.ranges.iter().find(|(range, _)| range.contains(destination));
     match range.map(|(_, winner)| winner) {
         Some(Winner::Policy(policy)) => Some(policy.clone()),
-        Some(Winner::CatchAllElse(_)) | None => flat.elsewhere.clone(),
+        Some(Winner::InsideCluster(_)) | None => flat.catch_all.clone(),
     }
 }
 
@@ -270,7 +271,7 @@ pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Ans
     }
     let mut rows = Vec::new();
     for (name, checked) in &model.gateways.by_name {
-        let (usage, eligible) = (model.planner.usage(name), model.planner.eligible(name));
+        let (usage, eligible) = (model.planner.usage(name), model.planner.ready_nodes(name));
         let nodes = model.planner.view(name, 0).map(|view| view.nodes.len()).unwrap_or_default();
         let problem = checked.refusal(false);
         let ready = problem.is_none() && !eligible.is_empty();

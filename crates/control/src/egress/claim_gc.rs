@@ -31,7 +31,7 @@ impl ClaimGc {
         now: Instant,
     ) {
         for address in addresses {
-            let used = planner.placed(*address).is_some();
+            let used = planner.planned(*address).is_some();
             if !used && claimed(*address) {
                 if !self.asked.contains(address) && !self.may_go.contains(address) {
                     self.waiting.entry(*address).or_insert(now);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use portolan_core::egress::{Cause, GatewayName, Move, NodeName};
+use portolan_core::egress::{GatewayName, Move, MoveCause, NodeName};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -25,15 +25,15 @@ impl GatewayEvents<'_> {
     /// Something moved. What left a node that is lost is a failover until all of it is held elsewhere.
     pub(super) fn moves(&self, moves: Vec<Move>, failovers: &mut Failovers, now: Instant) {
         let mut lost: BTreeMap<(GatewayName, NodeName), BTreeSet<IpAddr>> = BTreeMap::new();
-        for Move { eip, policy, gateway, from, to, why } in moves {
-            self.metrics.moved(why);
+        for Move { eip, policy, gateway, from, to, cause } in moves {
+            self.metrics.moved(cause);
             let what =
                 policy.map_or_else(|| eip.to_string(), |policy| format!("policy {policy}, on its node's own address,"));
             let at = |node: Option<&str>| node.unwrap_or("no node").to_owned();
-            let note = format!("{what} goes from {} to {}: {}", at(from.as_deref()), at(to.as_deref()), because(why));
+            let note = format!("{what} goes from {} to {}: {}", at(from.as_deref()), at(to.as_deref()), because(cause));
             info!(gateway = &*gateway, note, "moved");
             self.event(&gateway, "EIPMoved", "Move", &note);
-            if let Some(from) = from.filter(|from| !eip.is_none() && self.is_lost(from, why)) {
+            if let Some(from) = from.filter(|from| !eip.is_none() && self.is_lost(from, cause)) {
                 lost.entry((gateway, from)).or_default().extend(eip.addresses());
             }
         }
@@ -63,14 +63,14 @@ impl GatewayEvents<'_> {
     }
 
     /// A node that is drained still works: what leaves it does so in its own time.
-    fn is_lost(&self, node: &NodeName, why: Cause) -> bool {
-        match why {
-            Cause::NodeDeleted => true,
-            Cause::NodeNotReady => {
+    fn is_lost(&self, node: &NodeName, cause: MoveCause) -> bool {
+        match cause {
+            MoveCause::NodeDeleted => true,
+            MoveCause::NodeNotReady => {
                 let node = self.cache.nodes.get(&Key::of_cluster(node));
                 node.is_none_or(|node| !is_drained(&node))
             }
-            Cause::NotSelected | Cause::Barred | Cause::NodeReady => false,
+            MoveCause::NotSelected | MoveCause::NodeExcluded | MoveCause::NodeReady => false,
         }
     }
 
@@ -106,8 +106,8 @@ impl Failovers {
     /// Takes out those whose addresses are all held by their nodes, or no longer in use.
     fn end(&mut self, cache: &Cache, model: &Model) -> BTreeMap<(GatewayName, NodeName), Failover> {
         let arrived = |address: &IpAddr| {
-            let placed = model.planner.placed(*address);
-            placed.is_none_or(|placed| placed.held.node.is_some_and(|node| is_held(cache, *address, &node)))
+            let placed = model.planner.planned(*address);
+            placed.is_none_or(|placed| placed.record.node.is_some_and(|node| is_held(cache, *address, &node)))
         };
         for failover in self.under_way.values_mut() {
             failover.pending.retain(|address| !arrived(address));
@@ -121,12 +121,12 @@ fn counted(addresses: usize) -> String {
 }
 
 /// Why something moved, in words.
-pub(super) const fn because(why: Cause) -> &'static str {
-    match why {
-        Cause::NodeDeleted => "the node is gone",
-        Cause::NodeNotReady => "the node is not ready, or is being drained",
-        Cause::NotSelected => "the gateway no longer selects the node",
-        Cause::Barred => "the address cannot live on the node",
-        Cause::NodeReady => "a node is ready again",
+pub(super) const fn because(cause: MoveCause) -> &'static str {
+    match cause {
+        MoveCause::NodeDeleted => "the node is gone",
+        MoveCause::NodeNotReady => "the node is not ready, or is being drained",
+        MoveCause::NotSelected => "the gateway no longer selects the node",
+        MoveCause::NodeExcluded => "the address cannot live on the node",
+        MoveCause::NodeReady => "a node is ready again",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_core::egress::Cause;
+use portolan_core::egress::MoveCause;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Metric;
@@ -123,13 +123,13 @@ impl Metrics {
         self.tunnels.marks_released.inc();
     }
 
-    pub(super) fn moved(&self, why: Cause) {
+    pub(super) fn moved(&self, why: MoveCause) {
         let why = match why {
-            Cause::NodeDeleted => "NodeDeleted",
-            Cause::NodeNotReady => "NodeNotReady",
-            Cause::NotSelected => "NotSelected",
-            Cause::Barred => "Barred",
-            Cause::NodeReady => "NodeReady",
+            MoveCause::NodeDeleted => "NodeDeleted",
+            MoveCause::NodeNotReady => "NodeNotReady",
+            MoveCause::NotSelected => "NotSelected",
+            MoveCause::NodeExcluded => "Barred",
+            MoveCause::NodeReady => "NodeReady",
         };
         self.moves.get_or_create(&WhyLabel { why }).inc();
     }

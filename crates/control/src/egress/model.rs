@@ -7,7 +7,7 @@ use std::sync::Arc;
 use portolan_api::address_claim::{AddressClaim, HoldingState};
 use portolan_api::egress::{EgressClusterInfoStatus, Phase};
 use portolan_core::egress::{
-    Change, GatewayName, Held, Ledger, Move, Node, NodeName, Planner, Policy, PolicyName, Touched, World,
+    AddressRecord, Affected, Change, GatewayName, Ledger, Move, Node, NodeName, Planner, Policy, PolicyName, World,
 };
 use portolan_core::net::{AddressSet, Range, parse_claim_name};
 use portolan_core::select::Labels;
@@ -52,8 +52,8 @@ pub(super) struct Dirty {
 }
 
 impl Dirty {
-    fn take(&mut self, touched: Touched) {
-        let Touched { addresses, policies, gateways, moves } = touched;
+    fn take(&mut self, touched: Affected) {
+        let Affected { addresses, policies, gateways, moves } = touched;
         self.addresses.extend(addresses);
         self.policies.extend(policies);
         self.gateways.extend(gateways);
@@ -206,11 +206,11 @@ impl Model {
             let claim = cache.claims.get(key);
             let (held, taken) = (claim.as_deref().and_then(held), claim.as_deref().is_some_and(taken));
             dirty.take(self.planner.change(Change::Taken(address, taken)));
-            dirty.take(self.planner.change(Change::Recorded(address, held)));
+            dirty.take(self.planner.change(Change::ObservedRecord(address, held)));
             dirty.addresses.insert(address);
             // Whether a policy is programmed follows from its address.
             dirty.policies.extend(self.planner.users(address).cloned());
-            dirty.gateways.extend(self.planner.placed(address).map(|placed| placed.held.gateway));
+            dirty.gateways.extend(self.planner.planned(address).map(|placed| placed.record.gateway));
             if claim.is_none() {
                 // A gateway that is being deleted goes after its last claim.
                 cache.gateways.for_each(|key, gateway| {
@@ -261,7 +261,7 @@ impl Model {
         if let (Some(view), Some(own)) = (view, own.filter(|_| !known))
             && let Some(granted) = newly_seen(cache, view, &own)
         {
-            dirty.take(self.planner.change(Change::Bound(name, Some(granted))));
+            dirty.take(self.planner.change(Change::ObservedBinding(name, Some(granted))));
         }
     }
 
@@ -328,9 +328,9 @@ pub(super) fn phase(cache: &Cache, node: &str) -> Phase {
 }
 
 /// What a claim records for us. A standby that took over while we were not looking counts.
-fn held(claim: &AddressClaim) -> Option<Held> {
+fn held(claim: &AddressClaim) -> Option<AddressRecord> {
     let record = claim.spec.egress.as_ref()?;
-    let mut held = Held {
+    let mut held = AddressRecord {
         gateway: record.gateway.as_str().into(),
         pair: record.pair.as_deref().and_then(|pair| pair.parse().ok()),
         slot: record.slot,

@@ -13,7 +13,7 @@ use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterInfo, EgressClusterPolicy, EgressEndpointSlice, EgressGateway,
     EgressPolicy, EgressTunnel,
 };
-use portolan_api::words::egress as words;
+use portolan_api::well_known::egress as words;
 use portolan_core::net::claim_name;
 use tokio::time::Instant;
 

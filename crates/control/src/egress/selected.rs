@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_api::egress::Endpoint;
-use portolan_core::egress::{Candidate, PolicyName, flatten};
+use portolan_core::egress::{CandidatePolicy, PolicyName, resolve_overlaps};
 use portolan_core::select::{Labels, Selector};
 
 use super::observe::Cache;
@@ -20,7 +20,7 @@ struct Scope {
     pods: Pods,
     /// None: the policy's own namespace, or all of them for a cluster policy.
     namespaces: Option<Selector>,
-    overlap: Candidate,
+    overlap: CandidatePolicy,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -183,7 +183,7 @@ impl Selected {
         let (mut wins, mut loses) = (BTreeSet::new(), BTreeMap::new());
         for class in classes {
             let members = class.iter().filter_map(|policy| Some(self.scopes.get(policy)?.overlap.clone()));
-            let outcome = flatten(&members.collect::<Vec<_>>());
+            let outcome = resolve_overlaps(&members.collect::<Vec<_>>());
             loses.extend(outcome.shadowed.iter().map(|(loser, winner)| (loser.clone(), winner.clone())));
             wins.extend(class.iter().filter(|policy| !outcome.shadowed.contains_key(*policy)).cloned());
         }
@@ -209,7 +209,7 @@ impl Selected {
     }
 
     /// The overlap rules' view of a policy.
-    pub(super) fn overlapping(&self, policy: &PolicyName) -> Option<&Candidate> {
+    pub(super) fn overlapping(&self, policy: &PolicyName) -> Option<&CandidatePolicy> {
         self.scopes.get(policy).map(|scope| &scope.overlap)
     }
 
@@ -234,7 +234,8 @@ impl Scope {
         let namespaces = view.applied_to.namespace_selector.as_ref().filter(|_| view.of_cluster);
         let namespaces = namespaces.and_then(|wanted| selector(wanted).ok());
         let destinations = view.dest_subnet.iter().filter_map(|subnet| subnet.parse().ok()).collect();
-        let overlap = Candidate { name: name.clone(), priority: view.priority, created: view.created(), destinations };
+        let overlap =
+            CandidatePolicy { name: name.clone(), priority: view.priority, created: view.created(), destinations };
         Some(Self { pods, namespaces, overlap })
     }
 

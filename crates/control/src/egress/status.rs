@@ -10,7 +10,7 @@ use portolan_api::address_claim::HoldingState;
 use portolan_api::egress::{
     EgressGateway, EgressGatewayStatus, EgressPolicyStatus, EipEntry, GrantedEip, IpUsage, NodeEntry, PolicyReference,
 };
-use portolan_api::words::{conditions, reasons};
+use portolan_api::well_known::{conditions, reasons};
 use portolan_core::egress::{Binding, Eip, GatewayName, PolicyName, Unmet};
 use tokio::time::Instant;
 
@@ -266,7 +266,7 @@ pub(super) fn gateway_wanted(cache: &Cache, model: &Model, seen: &EgressGateway)
     });
     let not_accepted = model.gateways.by_name.get(&name).and_then(|checked| checked.refusal(false));
     let not_accepted = not_accepted.or_else(|| shrunk(model, &name));
-    let dark = model.planner.eligible(&name).is_empty();
+    let dark = model.planner.ready_nodes(&name).is_empty();
     let not_programmed = dark.then(|| Problem::new(reasons::NO_READY_NODE, Unmet::NoReadyNode.to_string()));
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let truncated = u64::try_from(listed).unwrap_or(u64::MAX) < view.policies;

@@ -10,8 +10,8 @@ use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use kube::core::admission::{AdmissionRequest, Operation};
 use portolan_api::egress::{EgressClusterInfo, EgressClusterPolicy, EgressGateway, EgressIp, EgressPolicy, IpPools};
-use portolan_api::words::egress as words;
-use portolan_core::egress::{Ask, Eip, GatewayName, PolicyName};
+use portolan_api::well_known::egress as words;
+use portolan_core::egress::{AddressRequest, Eip, GatewayName, PolicyName};
 use portolan_core::net::{AddressSet, Family, Pool, parse_claim_name};
 
 use super::Options;
@@ -205,7 +205,7 @@ fn policy_request(
         return Err(denied(problem));
     }
     if let Some(gateway) = all.by_name.get(&checked_policy.gateway) {
-        granted_by(cache, &checked_policy.gateway, gateway, view, checked_policy.ask)?;
+        granted_by(cache, &checked_policy.gateway, gateway, view, checked_policy.request)?;
     }
     Ok(policy_warnings(view.egress_ip))
 }
@@ -216,12 +216,12 @@ fn granted_by(
     name: &GatewayName,
     checked: &CheckedGateway,
     view: PolicyView<'_>,
-    ask: Ask,
+    ask: AddressRequest,
 ) -> Result<(), Denied> {
     let pool = &checked.gateway.pool;
     match ask {
-        Ask::NodeAddress => return Ok(()),
-        Ask::Explicit(eip) => {
+        AddressRequest::NodeAddress => return Ok(()),
+        AddressRequest::Explicit(eip) => {
             if let Some(address) =
                 eip.addresses().find(|address| !pool.contains(*address) && !cache.is_claimed_by(*address, name))
             {
@@ -238,7 +238,10 @@ fn granted_by(
                 )));
             }
         }
-        Ask::Default | Ask::Random | Ask::PreferUnallocated | Ask::Limit(_) => {}
+        AddressRequest::Default
+        | AddressRequest::Random
+        | AddressRequest::PreferUnallocated
+        | AddressRequest::Limit(_) => {}
     }
     if pool.is_empty() {
         return Err(Denied::invalid(format!(

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use kube::Client;
 use kube::core::object::HasStatus;
 use portolan_api::mesh::MeshStatus;
-use portolan_api::words::conditions;
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_api::well_known::conditions;
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::wire::ProxyConfig;
 use portolan_core::mesh::control::{
-    Call, Explained, Flavour, Note, Observed, Ownership, Plan, Resolver, Standing, Verb, Verdict, diff, normal,
+    CallMethod, Diagnostic, ObjectOrigin, ObjectStatus, ObservedConfig, Ownership, Plan, ProxyCall,
+    ProxyImplementation, ResolvedReference, Resolver, diff, normalize,
 };
 use serde_json::{Map, Value, json};
 
@@ -33,8 +34,8 @@ pub(crate) async fn plan(client: &Client, changes: Vec<Value>) -> Result<Answer,
 
 fn difference(before: &Plan, after: &Plan) -> Vec<Map<String, Value>> {
     let mut rows = Vec::new();
-    for (object, verdict) in &after.verdicts {
-        let was = before.verdicts.get(object).and_then(problem);
+    for (object, verdict) in &after.statuses {
+        let was = before.statuses.get(object).and_then(problem);
         if let Some(note) = problem(verdict).filter(|note| was.as_ref() != Some(note)) {
             rows.push(change(&display(object), note.reason.as_str(), None, &note.message));
         }
@@ -59,19 +60,19 @@ fn difference(before: &Plan, after: &Plan) -> Vec<Map<String, Value>> {
 }
 
 /// What a proxy of ours would be told.
-fn calls(before: &ProxyConfig, after: &ProxyConfig) -> Vec<Call> {
+fn calls(before: &ProxyConfig, after: &ProxyConfig) -> Vec<ProxyCall> {
     let ownership = Ownership::default();
-    let mut held = Observed::default();
+    let mut held = ObservedConfig::default();
     held.learn(None, before, &ownership);
-    diff(after, &held, Flavour::Portolan, &ownership).calls
+    diff(after, &held, ProxyImplementation::Portolan, &ownership).calls
 }
 
-fn operations(pod: &ObjectName, call: &Call) -> Vec<Map<String, Value>> {
+fn operations(pod: &ObjectName, call: &ProxyCall) -> Vec<Map<String, Value>> {
     let what = format!("proxy {pod}");
     let Some(operations) = call.body.as_ref().and_then(|body| body["ops"].as_array()) else {
-        let verb = match call.verb {
-            Verb::Post => "POST",
-            Verb::Delete => "DELETE",
+        let verb = match call.method {
+            CallMethod::Post => "POST",
+            CallMethod::Delete => "DELETE",
         };
         return vec![change(&what, verb, Some(&call.path), "")];
     };
@@ -101,15 +102,15 @@ fn change(what: &str, change: &str, to: Option<&str>, why: &str) -> Map<String, 
     ])
 }
 
-fn problem(verdict: &Verdict) -> Option<Note> {
-    verdict.to_edit().or_else(|| verdict.lacks().next()).cloned()
+fn problem(verdict: &ObjectStatus) -> Option<Diagnostic> {
+    verdict.first_invalid().or_else(|| verdict.unresolved().next()).cloned()
 }
 
 const STEPS: &[Column] =
     &[column("place", "PLACE"), column("name", "NAME"), column("step", "STEP"), column("says", "SAYS")];
 
 /// Why an object is as it is: every name in it with the step that decided, and where it should be.
-pub(crate) async fn why(client: &Client, kind: Kind, text: &str) -> Result<Answer, Unanswered> {
+pub(crate) async fn why(client: &Client, kind: MeshKind, text: &str) -> Result<Answer, Unanswered> {
     let (namespace, short) = text.split_once('/').unwrap_or(("default", text));
     let name = ObjectName::new(namespace, short);
     let objects = Objects::read(client).await?;
@@ -117,26 +118,26 @@ pub(crate) async fn why(client: &Client, kind: Kind, text: &str) -> Result<Answe
     let cache = objects.cache();
     let resolver = Resolver::new(cache.world(&settings));
     let what = display(&(kind, name.clone()));
-    let Some(standing) = resolver.standing(kind, &name) else {
+    let Some(standing) = resolver.origin(kind, &name) else {
         return Err(Unanswered::NotFound {
             what: format!("there is no {what}"),
             hint: format!("name it NAMESPACE/NAME; see which there are: kubectl get {}s.l7mp.io -A", kind.word()),
         });
     };
     let mut rows = vec![read(&resolver, kind, &name)];
-    if standing == Standing::Generated {
+    if standing == ObjectOrigin::Generated {
         let annotations = resolver.world().objects.get(&(kind, name.clone())).map(|object| object.annotations.clone());
         let users = annotations.as_ref().and_then(|all| all.get("l7mp.io/generated-for")).unwrap_or("nobody");
         rows.push(step("generated", None, None, &format!("it is generated for {users}; edit it, and it is yours")));
         let summary = format!("{what} is generated");
         return Ok(Answer { columns: STEPS, rows, summary, yes: true, warnings: Vec::new() });
     }
-    for Explained { place, name, step: number, meaning } in resolver.explain(kind, &name) {
+    for ResolvedReference { path: place, name, step: number, meaning } in resolver.explain(kind, &name) {
         rows.push(step(&place, name.as_deref(), number, &meaning));
     }
-    let verdict = resolver.verdict(kind, &name).unwrap_or_default();
+    let verdict = resolver.status(kind, &name).unwrap_or_default();
     rows.extend(judged(&verdict));
-    for pod in resolver.holders(kind, &name) {
+    for pod in resolver.proxy_pods(kind, &name) {
         rows.push(step("proxy", Some(&pod.to_string()), None, "its proxy should hold it"));
     }
     let status = status(&cache, kind, &name).unwrap_or_default();
@@ -155,8 +156,10 @@ pub(crate) async fn why(client: &Client, kind: Kind, text: &str) -> Result<Answe
     Ok(Answer { columns: STEPS, rows, summary, yes, warnings: Vec::new() })
 }
 
-fn judged(verdict: &Verdict) -> Vec<Map<String, Value>> {
-    let Verdict { refused, unmet, notes, matched, naked, endpoints, generated, used_by, users, .. } = verdict;
+fn judged(verdict: &ObjectStatus) -> Vec<Map<String, Value>> {
+    let ObjectStatus {
+        refused, unmet, diagnostics: notes, matched, naked, endpoints, generated, used_by, users, ..
+    } = verdict;
     let mut rows: Vec<_> =
         refused.iter().map(|note| step("refused", Some(note.reason.as_str()), None, &note.message)).collect();
     rows.extend(unmet.iter().map(|note| step("unmet", Some(note.reason.as_str()), None, &note.message)));
@@ -179,15 +182,15 @@ fn judged(verdict: &Verdict) -> Vec<Map<String, Value>> {
 }
 
 /// What was written, brought to the normal form. A table has no room for it.
-fn read(resolver: &Resolver, kind: Kind, name: &ObjectName) -> Map<String, Value> {
+fn read(resolver: &Resolver, kind: MeshKind, name: &ObjectName) -> Map<String, Value> {
     let spec =
         resolver.world().objects.get(&(kind, name.clone())).map(|object| object.spec.clone()).unwrap_or_default();
     let read = match kind {
-        Kind::VirtualService => normal::virtual_service(&spec).0.map(|one| one.to_value()),
-        Kind::Route => normal::route(&spec).0.map(|one| one.to_value()),
-        Kind::Target => normal::target(&spec).0.map(|one| one.to_value()),
-        Kind::Rule => normal::rule(&spec).0.map(|one| one.to_value()),
-        Kind::Service => Ok(Value::Null),
+        MeshKind::VirtualService => normalize::virtual_service(&spec).outcome.map(|one| one.to_value()),
+        MeshKind::Route => normalize::route(&spec).outcome.map(|one| one.to_value()),
+        MeshKind::Target => normalize::target(&spec).outcome.map(|one| one.to_value()),
+        MeshKind::Rule => normalize::rule(&spec).outcome.map(|one| one.to_value()),
+        MeshKind::Service => Ok(Value::Null),
     };
     let mut row = step("spec", None, None, "as it is read: -o yaml shows it whole");
     row.insert("normal".to_owned(), read.unwrap_or_default());
@@ -198,13 +201,13 @@ fn step(place: &str, name: Option<&str>, number: Option<u8>, says: &str) -> Map<
     row([("place", json!(place)), ("name", json!(name)), ("step", json!(number)), ("says", json!(says))])
 }
 
-fn status(cache: &Cache, kind: Kind, name: &ObjectName) -> Option<MeshStatus> {
+fn status(cache: &Cache, kind: MeshKind, name: &ObjectName) -> Option<MeshStatus> {
     let key = key(name);
     match kind {
-        Kind::VirtualService => cache.virtual_services.get(&key)?.status().cloned(),
-        Kind::Route => cache.routes.get(&key)?.status().cloned(),
-        Kind::Target => cache.targets.get(&key)?.status().cloned(),
-        Kind::Rule => cache.rules.get(&key)?.status().cloned(),
-        Kind::Service => None,
+        MeshKind::VirtualService => cache.virtual_services.get(&key)?.status().cloned(),
+        MeshKind::Route => cache.routes.get(&key)?.status().cloned(),
+        MeshKind::Target => cache.targets.get(&key)?.status().cloned(),
+        MeshKind::Rule => cache.rules.get(&key)?.status().cloned(),
+        MeshKind::Service => None,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::{Change, Resolver};
 use tokio::time::Instant;
 
@@ -91,15 +91,15 @@ pub(super) struct Withdrawn {
 
 /// Who named what a change takes away, before it does.
 pub(super) fn before(resolver: &Resolver, change: &Change) -> Option<Withdrawn> {
-    let Change::Object(kind @ (Kind::Target | Kind::Route), name, None) = change else { return None };
-    let users = resolver.verdict(*kind, name)?.used_by;
+    let Change::Object(kind @ (MeshKind::Target | MeshKind::Route), name, None) = change else { return None };
+    let users = resolver.status(*kind, name)?.used_by;
     let uid = resolver.world().objects.get(&(*kind, name.clone()))?.uid.to_string();
     Some(Withdrawn { object: (*kind, name.clone()), uid, users })
 }
 
 /// Those of them that lack it now; none if all found something else under the name.
 pub(super) fn after(resolver: &Resolver, mut withdrawn: Withdrawn) -> Option<Withdrawn> {
-    let lacks = |(kind, name): &Owner| resolver.verdict(*kind, name).is_some_and(|verdict| !verdict.unmet.is_empty());
+    let lacks = |(kind, name): &Owner| resolver.status(*kind, name).is_some_and(|verdict| !verdict.unmet.is_empty());
     withdrawn.users.retain(lacks);
     (!withdrawn.users.is_empty()).then_some(withdrawn)
 }

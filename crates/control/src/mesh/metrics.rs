@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use portolan_core::mesh::control::{Call, Flavour, Verb};
-use portolan_drivers::l7mp::Failed;
+use portolan_core::mesh::control::{CallMethod, ProxyCall, ProxyImplementation};
+use portolan_drivers::l7mp::CallError;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -89,21 +89,27 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn called<T>(&self, flavour: Flavour, call: &Call, answer: &Result<T, Failed>, took: Duration) {
-        let verb = match call.verb {
-            Verb::Post => "post",
-            Verb::Delete => "delete",
+    pub(super) fn called<T>(
+        &self,
+        flavour: ProxyImplementation,
+        call: &ProxyCall,
+        answer: &Result<T, CallError>,
+        took: Duration,
+    ) {
+        let verb = match call.method {
+            CallMethod::Post => "post",
+            CallMethod::Delete => "delete",
         };
         let code = match answer {
             Ok(_) => "200".to_owned(),
-            Err(Failed::Refused { status, .. }) => status.as_u16().to_string(),
-            Err(Failed::LaterTerm(_)) => "409".to_owned(),
+            Err(CallError::Rejected { status, .. }) => status.as_u16().to_string(),
+            Err(CallError::LaterTerm(_)) => "409".to_owned(),
             Err(
-                Failed::Unreachable(_)
-                | Failed::TimedOut
-                | Failed::BrokeOff(_)
-                | Failed::NotUnderstood(_)
-                | Failed::NotLeading,
+                CallError::Unreachable(_)
+                | CallError::TimedOut
+                | CallError::ConnectionLost(_)
+                | CallError::InvalidResponse(_)
+                | CallError::NotLeading,
             ) => "none".to_owned(),
         };
         let label = CallLabel { flavour: word(Some(flavour)), verb, kind: kind(&call.path), code };
@@ -154,7 +160,7 @@ impl Metrics {
     }
 
     pub(super) fn count(&self, fleet: &Census, generated: usize) {
-        for flavour in [None, Some(Flavour::Portolan), Some(Flavour::L7mp)] {
+        for flavour in [None, Some(ProxyImplementation::Portolan), Some(ProxyImplementation::L7mp)] {
             for state in ["answers", "away"] {
                 let count = fleet.proxies.get(&(flavour, state == "away")).copied().unwrap_or_default();
                 self.proxies.get_or_create(&ProxyLabel { flavour: word(flavour), state }).set(number(count));
@@ -169,15 +175,15 @@ impl Metrics {
 #[derive(Debug, Default)]
 pub(super) struct Census {
     /// By whose they are, as far as they have said, and whether they are away.
-    pub(super) proxies: BTreeMap<(Option<Flavour>, bool), usize>,
+    pub(super) proxies: BTreeMap<(Option<ProxyImplementation>, bool), usize>,
     /// Those that have not done all they were told.
     pub(super) behind: usize,
 }
 
-const fn word(flavour: Option<Flavour>) -> &'static str {
+const fn word(flavour: Option<ProxyImplementation>) -> &'static str {
     match flavour {
-        Some(Flavour::Portolan) => "portolan",
-        Some(Flavour::L7mp) => "l7mp",
+        Some(ProxyImplementation::Portolan) => "portolan",
+        Some(ProxyImplementation::L7mp) => "l7mp",
         None => "unknown",
     }
 }

@@ -29,8 +29,8 @@ pub mod webhooks;
 
 pub use ipnet::IpNet;
 pub use observe::Cache;
-pub use portolan_core::mesh::control::{CrossNamespace, Domain, Settings};
-pub use portolan_drivers::l7mp::{BadFile, TlsFiles};
+pub use portolan_core::mesh::control::{ClusterDomain, CrossNamespace, Settings};
+pub use portolan_drivers::l7mp::{ClientCertificate, TlsFileError, TlsFiles};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -187,7 +187,7 @@ impl Reconciler for Mesh {
         }
         for pod in joined {
             let config = resolver.desired(&pod);
-            fleet.configure(&pod, config.names().collect(), &config, known_facts(resolver, &pod));
+            fleet.configure(&pod, config.keys().collect(), &config, known_facts(resolver, &pod));
         }
         // act (client): generated objects
         generated.extend(std::mem::take(&mut touched.generated));

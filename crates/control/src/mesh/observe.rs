@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, ObjectReference, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Resource as _;
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
-use portolan_core::mesh::control::types::{Kind as MeshKind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::{Change, Settings, World};
 
 use super::owner::{self, Owner};
@@ -72,7 +72,7 @@ impl Cache {
     pub(super) fn world(&self, settings: &Settings) -> World {
         drop(self.moved());
         let mut world = World { settings: settings.clone(), ..World::default() };
-        let mut take = |change: Change| _ = world.apply(world.sharing_its_namespace(change));
+        let mut take = |change: Change| _ = world.apply(world.with_shared_namespace(change));
         self.namespaces.for_each(|key, one| take(validate::namespace(key, Some(one))));
         self.virtual_services.for_each(|key, one| take(validate::object(MeshKind::VirtualService, key, Some(&**one))));
         self.routes.for_each(|key, one| take(validate::object(MeshKind::Route, key, Some(&**one))));
@@ -82,7 +82,7 @@ impl Cache {
         self.slices.for_each(|key, one| take(validate::slice(key, Some(one))));
         self.pods.for_each(|key, one| take(validate::pod(key, Some(one))));
         let nodes = world.pods.values().flat_map(|pod| &pod.host_addresses).copied().collect();
-        world.apply(Change::Machinery { api_servers: self.api_servers(settings), nodes });
+        world.apply(Change::ClusterAddresses { api_servers: self.api_servers(settings), nodes });
         world
     }
 

@@ -110,7 +110,7 @@ impl Pod {
         };
         self.spec.init_containers.retain(|container| container.restart_policy == "Always");
         self.status.conditions.retain(|condition| condition.kind == "Ready");
-        let is_proxy = self.plain().mark() != mesh::Mark::Naked;
+        let is_proxy = self.plain().proxy_role() != mesh::ProxyRole::Naked;
         let statuses = [&mut self.status.container_statuses, &mut self.status.init_container_statuses];
         statuses.into_iter().filter(|_| !is_proxy).for_each(Vec::clear);
     }
@@ -149,7 +149,7 @@ impl Pod {
     }
 }
 
-fn port(port: &ContainerPort) -> (Arc<str>, Transport, u16) {
+fn port(port: &ContainerPort) -> mesh::ContainerPort {
     let transport = if port.protocol == "UDP" { Transport::Udp } else { Transport::Tcp };
-    (Arc::from(port.name.as_str()), transport, port.container_port)
+    mesh::ContainerPort { name: Arc::from(port.name.as_str()), transport, port: port.container_port }
 }

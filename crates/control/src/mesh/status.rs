@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::ObjectMeta;
 use kube::core::object::HasStatus;
 use portolan_api::mesh::{Children, MeshStatus, ProxyCounts};
-use portolan_api::words::{conditions, reasons};
-use portolan_core::mesh::control::types::{Kind, ObjectName};
-use portolan_core::mesh::control::{Note, Reason, Resolver, Verdict};
+use portolan_api::well_known::{conditions, reasons};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
+use portolan_core::mesh::control::{Diagnostic, ObjectStatus, Reason, Resolver};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -57,7 +57,7 @@ impl Reporting<'_> {
     /// What the status of an object needs, if it is there and a user's. Gives what its owners are to say.
     pub(super) fn prepare(&self, owner: &Owner, since: Instant) -> Prepared<Vec<Owned>> {
         let (kind, name) = owner;
-        let Some(verdict) = self.resolver.verdict(*kind, name) else {
+        let Some(verdict) = self.resolver.status(*kind, name) else {
             self.metrics.stands(owner, None);
             return Prepared::Nothing;
         };
@@ -66,11 +66,11 @@ impl Reporting<'_> {
         }
         let cache = self.cache;
         match kind {
-            Kind::VirtualService => self.write(&cache.virtual_services, owner, &verdict, since),
-            Kind::Route => self.write(&cache.routes, owner, &verdict, since),
-            Kind::Target => self.write(&cache.targets, owner, &verdict, since),
-            Kind::Rule => self.write(&cache.rules, owner, &verdict, since),
-            Kind::Service => Prepared::Nothing,
+            MeshKind::VirtualService => self.write(&cache.virtual_services, owner, &verdict, since),
+            MeshKind::Route => self.write(&cache.routes, owner, &verdict, since),
+            MeshKind::Target => self.write(&cache.targets, owner, &verdict, since),
+            MeshKind::Rule => self.write(&cache.rules, owner, &verdict, since),
+            MeshKind::Service => Prepared::Nothing,
         }
     }
 
@@ -78,10 +78,10 @@ impl Reporting<'_> {
     fn is_pending(&self, owner: &Owner) -> bool {
         let (kind, name) = owner;
         let state = |pod| self.fleet.program_state(pod, owner);
-        self.resolver.holders(*kind, name).any(|pod| matches!(state(pod), ProgramState::Pending))
+        self.resolver.proxy_pods(*kind, name).any(|pod| matches!(state(pod), ProgramState::Pending))
     }
 
-    fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &Verdict, since: Instant) -> Prepared<Vec<Owned>>
+    fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &ObjectStatus, since: Instant) -> Prepared<Vec<Owned>>
     where
         K: watch::Kind + Written + HasStatus<Status = MeshStatus>,
     {
@@ -91,7 +91,7 @@ impl Reporting<'_> {
         let counted = Counted::of(self.resolver, self.fleet, owner, verdict);
         let in_force = counted.is_in_force(verdict);
         let children = self.children(owner, seen.status());
-        let hops = (owner.0 == Kind::Route).then(|| number(self.resolver.explain(owner.0, &owner.1).len()));
+        let hops = (owner.0 == MeshKind::Route).then(|| number(self.resolver.explain(owner.0, &owner.1).len()));
         let want = MeshStatus { children, hops, ..counted.status(verdict, owner.0, generation) };
         let (writer, store, owner) = (self.writer.clone(), store.clone(), owner.clone());
         let (events, metrics) = (self.events.clone(), self.metrics.clone());
@@ -151,7 +151,7 @@ fn owners(metadata: &ObjectMeta, (kind, name): &Owner, generation: i64) -> Vec<O
     let child = format!("/l7mp.io/v1/{}/{}/{}", kind.as_str(), name.namespace, name.name);
     let of_mesh = metadata.owner_references.iter().flatten().filter(|owner| owner.api_version == "l7mp.io/v1");
     let owned = of_mesh.filter_map(|owner| {
-        let kind = [Kind::VirtualService, Kind::Route, Kind::Target, Kind::Rule];
+        let kind = [MeshKind::VirtualService, MeshKind::Route, MeshKind::Target, MeshKind::Rule];
         let kind = kind.into_iter().find(|kind| kind.as_str() == owner.kind)?;
         let owner = (kind, ObjectName::new(name.namespace.clone(), owner.name.as_str()));
         Some(Owned { owner, child: child.clone(), generation })
@@ -186,13 +186,13 @@ struct Counted {
     in_force: usize,
     away: BTreeMap<ObjectName, String>,
     refused: BTreeMap<ObjectName, String>,
-    lacking: BTreeMap<ObjectName, Note>,
+    lacking: BTreeMap<ObjectName, Diagnostic>,
 }
 
 impl Counted {
-    fn of(resolver: &Resolver, fleet: &Fleet, owner: &Owner, verdict: &Verdict) -> Self {
+    fn of(resolver: &Resolver, fleet: &Fleet, owner: &Owner, verdict: &ObjectStatus) -> Self {
         let mut counted = Self { matched: verdict.proxies, ..Self::default() };
-        for pod in resolver.holders(owner.0, &owner.1) {
+        for pod in resolver.proxy_pods(owner.0, &owner.1) {
             match fleet.program_state(pod, owner) {
                 ProgramState::InForce => counted.in_force += 1,
                 ProgramState::Pending => {}
@@ -204,11 +204,11 @@ impl Counted {
         counted
     }
 
-    fn is_in_force(&self, verdict: &Verdict) -> bool {
+    fn is_in_force(&self, verdict: &ObjectStatus) -> bool {
         verdict.refused.is_none() && verdict.unmet.is_empty() && self.in_force == self.matched
     }
 
-    fn status(&self, verdict: &Verdict, kind: Kind, generation: i64) -> MeshStatus {
+    fn status(&self, verdict: &ObjectStatus, kind: MeshKind, generation: i64) -> MeshStatus {
         let owner_text = |(kind, name): &Owner| format!("{}/{}", kind.as_str(), name);
         let mut used_by: Vec<String> = verdict.used_by.iter().map(owner_text).collect();
         if verdict.users > used_by.len() {
@@ -225,39 +225,39 @@ impl Counted {
                 naked: number(verdict.naked),
             }),
             generated: verdict.generated.iter().map(owner_text).collect(),
-            endpoints: (kind == Kind::Target).then(|| number(verdict.endpoints)),
+            endpoints: (kind == MeshKind::Target).then(|| number(verdict.endpoints)),
             hops: None,
             used_by,
             children: None,
         }
     }
 
-    fn conditions(&self, verdict: &Verdict, generation: i64) -> Vec<Condition> {
+    fn conditions(&self, verdict: &ObjectStatus, generation: i64) -> Vec<Condition> {
         let say =
             |kind, state, reason: &str, message: String| condition(kind, Some(state), reason, message, generation);
         let warnings = || {
-            let notes = verdict.notes.iter().filter(|note| note.reason != Reason::NoPods);
+            let notes = verdict.diagnostics.iter().filter(|note| note.reason != Reason::NoPods);
             notes.map(|note| note.message.clone()).collect::<Vec<_>>().join("; ")
         };
-        let accepted = match verdict.to_edit() {
+        let accepted = match verdict.first_invalid() {
             None => say(conditions::ACCEPTED, true, reasons::ACCEPTED, warnings()),
             Some(note) => say(conditions::ACCEPTED, false, note.reason.as_str(), note.message.clone()),
         };
-        let resolved = match verdict.lacks().next() {
+        let resolved = match verdict.unresolved().next() {
             None => {
                 let message = "all references resolved".to_owned();
                 say(conditions::RESOLVED_REFS, true, conditions::RESOLVED_REFS, message)
             }
-            Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(verdict.lacks())),
+            Some(note) => say(conditions::RESOLVED_REFS, false, note.reason.as_str(), joined(verdict.unresolved())),
         };
         let (state, reason, message) = self.programmed(verdict);
         vec![accepted, resolved, say(conditions::PROGRAMMED, state, reason, message)]
     }
 
-    fn programmed(&self, verdict: &Verdict) -> (bool, &'static str, String) {
+    fn programmed(&self, verdict: &ObjectStatus) -> (bool, &'static str, String) {
         let Self { matched, in_force, away, refused, lacking } = self;
         let share = format!("{in_force} of {matched} proxies hold it");
-        if let Some(note) = verdict.to_edit().or_else(|| verdict.lacks().next()) {
+        if let Some(note) = verdict.first_invalid().or_else(|| verdict.unresolved().next()) {
             return (false, note.reason.as_str(), "not programmed until the error above is fixed".to_owned());
         }
         if let Some((pod, why)) = refused.first_key_value() {
@@ -272,13 +272,13 @@ impl Counted {
         if *in_force < *matched {
             return (false, Reason::Partial.as_str(), share);
         }
-        if let Some(note) = verdict.notes.iter().find(|note| note.reason == Reason::NoPods) {
+        if let Some(note) = verdict.diagnostics.iter().find(|note| note.reason == Reason::NoPods) {
             return (false, Reason::NoPods.as_str(), note.message.clone());
         }
         (true, reasons::PROGRAMMED, share)
     }
 }
 
-fn joined<'a>(notes: impl Iterator<Item = &'a Note>) -> String {
+fn joined<'a>(notes: impl Iterator<Item = &'a Diagnostic>) -> String {
     notes.map(|note| note.message.as_str()).collect::<Vec<_>>().join("; ")
 }

@@ -11,7 +11,7 @@ use kube::Resource;
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_core::mesh::control as mesh;
 use portolan_core::mesh::control::Change;
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::select::Labels;
 use serde_json::{Map, Value};
 
@@ -43,11 +43,11 @@ pub(super) fn name(key: &Key) -> ObjectName {
     ObjectName::new(key.namespace.as_str(), key.name.as_str())
 }
 
-pub(super) fn object<K: Written>(kind: Kind, key: &Key, object: Option<&K>) -> Change {
+pub(super) fn object<K: Written>(kind: MeshKind, key: &Key, object: Option<&K>) -> Change {
     // one that is being deleted holds nothing any more
     let object = object.filter(|object| object.meta().deletion_timestamp.is_none()).map(|object| {
         let metadata = object.meta();
-        mesh::Object {
+        mesh::MeshObject {
             uid: Arc::from(metadata.uid.as_deref().unwrap_or_default()),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             labels: labels(metadata.labels.as_ref()),
@@ -91,7 +91,10 @@ pub(super) fn slice(key: &Key, slice: Option<&EndpointSlice>) -> Change {
     let read = |slice: &EndpointSlice| {
         let service = slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name")?;
         let ports = slice.ports.iter().flatten().filter_map(|port| {
-            Some((Arc::from(port.name.as_deref().unwrap_or_default()), u16::try_from(port.port?).ok()?))
+            Some(mesh::SlicePort {
+                name: Arc::from(port.name.as_deref().unwrap_or_default()),
+                port: u16::try_from(port.port?).ok()?,
+            })
         });
         let endpoints = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
@@ -106,7 +109,7 @@ pub(super) fn slice(key: &Key, slice: Option<&EndpointSlice>) -> Change {
                 pod: pod.map(|pod| ObjectName::new(key.namespace.as_str(), pod)),
             })
         });
-        Some(mesh::Slice {
+        Some(mesh::EndpointSlice {
             service: Arc::from(service.as_str()),
             ports: ports.collect(),
             endpoints: endpoints.collect(),

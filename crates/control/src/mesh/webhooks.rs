@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration
 use kube::api::ObjectMeta;
 use kube::core::admission::AdmissionRequest;
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use portolan_core::mesh::control::{Reason, Resolver, Settings, World};
 use serde::de::DeserializeOwned;
 
@@ -40,10 +40,10 @@ pub fn handlers(webhooks: Webhooks, cache: &Cache, options: &Options) -> Webhook
     let judge = Judge { cache: cache.clone(), settings: options.settings.clone() };
     let [services, routes, targets, rules] = [judge.clone(), judge.clone(), judge.clone(), judge];
     webhooks
-        .validate::<VirtualService>(VIRTUAL_SERVICE.path, move |request| services.of(Kind::VirtualService, request))
-        .validate::<Route>(ROUTE.path, move |request| routes.of(Kind::Route, request))
-        .validate::<Target>(TARGET.path, move |request| targets.of(Kind::Target, request))
-        .validate::<Rule>(RULE.path, move |request| rules.of(Kind::Rule, request))
+        .validate::<VirtualService>(VIRTUAL_SERVICE.path, move |request| services.of(MeshKind::VirtualService, request))
+        .validate::<Route>(ROUTE.path, move |request| routes.of(MeshKind::Route, request))
+        .validate::<Target>(TARGET.path, move |request| targets.of(MeshKind::Target, request))
+        .validate::<Rule>(RULE.path, move |request| rules.of(MeshKind::Rule, request))
 }
 
 #[derive(Clone)]
@@ -53,7 +53,11 @@ struct Judge {
 }
 
 impl Judge {
-    fn of<K: Written + DeserializeOwned>(&self, kind: Kind, request: &AdmissionRequest<K>) -> Result<Warnings, Denied> {
+    fn of<K: Written + DeserializeOwned>(
+        &self,
+        kind: MeshKind,
+        request: &AdmissionRequest<K>,
+    ) -> Result<Warnings, Denied> {
         let Some(new) = &request.object else { return Ok(Warnings::new()) };
         // whatever is wrong with it was there before: labels and finalizers stay editable
         if request.old_object.as_ref().is_some_and(|old| old.written() == new.written()) {
@@ -65,11 +69,11 @@ impl Judge {
         let settings = Settings { api_servers, ..self.settings.clone() };
         let mut world = World { settings, ..World::default() };
         world.apply(validate::object(kind, &key, Some(new)));
-        let verdict = Resolver::new(world).verdict(kind, &validate::name(&key)).unwrap_or_default();
-        if let Some(note) = verdict.to_edit() {
+        let verdict = Resolver::new(world).status(kind, &validate::name(&key)).unwrap_or_default();
+        if let Some(note) = verdict.first_invalid() {
             return Err(Denied::invalid(note.to_string()));
         }
-        let notes = verdict.notes.into_iter().filter(|note| note.reason != Reason::NoPods);
+        let notes = verdict.diagnostics.into_iter().filter(|note| note.reason != Reason::NoPods);
         Ok(notes.map(|note| note.message).collect())
     }
 }

@@ -8,7 +8,7 @@ use super::planner::{Planner, Stray, fits};
 use super::policies::{Grant, PolicyId};
 use super::settle::{Origin, Round, SLOTS};
 use super::state::{Gate, Seat};
-use super::{Binding, Eip, GatewayName, Held, Ledger};
+use super::{AddressRecord, Binding, Eip, GatewayName, Ledger};
 use crate::net::Family;
 
 impl Planner {
@@ -20,7 +20,7 @@ impl Planner {
         policies: Vec<PolicyId>,
         round: &mut Round,
     ) {
-        let mut records = BTreeMap::<GatewayName, BTreeMap<IpAddr, Held>>::new();
+        let mut records = BTreeMap::<GatewayName, BTreeMap<IpAddr, AddressRecord>>::new();
         for (address, held) in ledger.addresses {
             self.owners.insert(address, held.gateway.clone());
             records.entry(held.gateway.clone()).or_default().insert(address, held);
@@ -111,7 +111,7 @@ impl Planner {
     }
 
     /// Makes the gate and its seats, all idle; returns those whose recorded slot cannot be theirs.
-    fn open(&mut self, gateway: &GatewayName, records: &BTreeMap<IpAddr, Held>) -> Vec<Eip> {
+    fn open(&mut self, gateway: &GatewayName, records: &BTreeMap<IpAddr, AddressRecord>) -> Vec<Eip> {
         let spec = self.world.gateways[gateway].clone();
         let mut sites = Vec::new();
         for (name, node) in self.world.nodes.iter().filter(|(_, node)| spec.selector.matches(&node.labels)) {
@@ -125,7 +125,7 @@ impl Planner {
         let mut ordered: Vec<(u128, Eip)> = eips.into_iter().map(|eip| (gate.order(eip), eip)).collect();
         ordered.sort_unstable();
         for (_, eip) in ordered {
-            let halves: Vec<(IpAddr, &Held)> =
+            let halves: Vec<(IpAddr, &AddressRecord)> =
                 eip.addresses().filter_map(|address| Some((address, records.get(&address)?))).collect();
             let newest = halves.iter().map(|(_, held)| *held).rev().max_by_key(|held| held.epoch);
             let slot = halves.iter().map(|(_, held)| held.slot).filter(|slot| SLOTS.contains(slot)).min();
@@ -186,7 +186,7 @@ impl Planner {
         }
         let policy = &self.policies[id].spec;
         match gate.pairs.eip(first) {
-            Some(eip) if binding.gateway == policy.gateway && fits(policy.ask, eip) && !policy.refused => {
+            Some(eip) if binding.gateway == policy.gateway && fits(policy.request, eip) && !policy.refused => {
                 Verdict::Lost(eip)
             }
             _ => Verdict::Void,
@@ -243,7 +243,7 @@ impl Planner {
         }
     }
 
-    pub(super) fn keep_stray(&mut self, address: IpAddr, held: Held) {
+    pub(super) fn keep_stray(&mut self, address: IpAddr, held: AddressRecord) {
         let shared = self.strays.values().any(|stray| stray.has_slot && stray.held.slot == held.slot);
         let has_slot = SLOTS.contains(&held.slot) && (shared || !self.slots.contains(held.slot.into()));
         if has_slot {
@@ -289,7 +289,7 @@ pub(super) fn set_half(eip: &mut Eip, address: IpAddr, there: bool) {
 }
 
 /// Joins recorded halves: those that name each other, then those that name a half that nobody else has.
-fn join(records: &BTreeMap<IpAddr, Held>, unrecorded: impl Fn(IpAddr) -> bool) -> Vec<Eip> {
+fn join(records: &BTreeMap<IpAddr, AddressRecord>, unrecorded: impl Fn(IpAddr) -> bool) -> Vec<Eip> {
     let (mut eips, mut joined) = (Vec::new(), BTreeSet::new());
     for mutual in [true, false] {
         for (address, held) in records {

@@ -4,22 +4,22 @@ use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use super::planner::Planner;
-use super::{Ask, Eip, NodeMode, PolicyName, Unmet};
+use super::{AddressRequest, Eip, NodeMode, PolicyName, Unmet};
 
 /// One step of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct ExplainStep {
     /// What the step is about: a bounded word.
-    pub topic: Topic,
+    pub topic: ExplainTopic,
     /// A sentence for a network engineer.
     pub text: String,
 }
 
 /// What a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Topic {
+pub enum ExplainTopic {
     /// What was asked for.
-    Ask,
+    Request,
     /// The gateway.
     Gateway,
     /// The address and its place in the pool.
@@ -35,13 +35,13 @@ pub enum Topic {
 }
 
 /// Why a policy has what it has.
-pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<Step> {
+pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<ExplainStep> {
     let Some(row) = planner.policies.find(name).map(|id| &planner.policies[id]) else { return Vec::new() };
     let policy = &row.spec;
-    let mut steps = vec![step(Topic::Ask, asked(policy.ask))];
+    let mut steps = vec![step(ExplainTopic::Request, asked(policy.request))];
     let Some(gate) = planner.gates.get(&policy.gateway) else {
         steps.push(step(
-            Topic::Gateway,
+            ExplainTopic::Gateway,
             format!("gateway {} does not exist: create it or name another", policy.gateway),
         ));
         return steps;
@@ -49,7 +49,7 @@ pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<Step> {
     let ready = gate.sites.iter().filter(|site| site.ready).count();
     let sites = gate.sites.len();
     steps.push(step(
-        Topic::Gateway,
+        ExplainTopic::Gateway,
         format!(
             "gateway {} serves {} policies; its selector matches {sites} nodes, {ready} of them ready; it {}",
             policy.gateway,
@@ -61,7 +61,7 @@ pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<Step> {
         Some(grant) if grant.eip.is_none() => {
             let node = planner.node_name(grant.node).unwrap_or_else(|| "no node".into());
             steps.push(step(
-                Topic::Node,
+                ExplainTopic::Node,
                 format!("it leaves with the own address of {node}, and stays there while it is ready"),
             ));
         }
@@ -73,28 +73,33 @@ pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<Step> {
         None => {}
     }
     if let Some(unmet) = planner.unmet(name) {
-        steps.push(step(Topic::Unmet, unmet.to_string()));
+        steps.push(step(ExplainTopic::Unmet, unmet.to_string()));
     }
     steps
 }
 
 /// Why an address is where it is; empty if it is not recorded.
-pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<Step> {
+pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
     let Some(gateway) = planner.owners.get(&address) else { return Vec::new() };
     let Some(gate) = planner.gates.get(gateway) else {
-        return vec![step(Topic::Gateway, format!("gateway {gateway} is gone: the address is being given back"))];
+        return vec![step(
+            ExplainTopic::Gateway,
+            format!("gateway {gateway} is gone: the address is being given back"),
+        )];
     };
     let Some((eip, seat)) = gate.pairs.eip(address).and_then(|eip| Some((eip, gate.seats.get(&eip)?))) else {
         return Vec::new();
     };
-    let mut steps = vec![step(Topic::Address, placed(eip, gateway, gate.spec.pool.rank(address), seat.slot))];
+    let mut steps = vec![step(ExplainTopic::Address, placed(eip, gateway, gate.spec.pool.rank(address), seat.slot))];
     let users = seat.users.len();
     if users == 0 {
-        steps.push(step(Topic::Users, "nobody uses it: it is given back, unless a policy gets it first".into()));
+        steps.push(step(ExplainTopic::Users, "nobody uses it: it is given back, unless a policy gets it first".into()));
         return steps;
     }
     match planner.node_name(seat.node) {
-        None => steps.push(step(Topic::Node, "no node can have it; it keeps its policies and waits for one".into())),
+        None => {
+            steps.push(step(ExplainTopic::Node, "no node can have it; it keeps its policies and waits for one".into()))
+        }
         Some(node) => {
             let site = seat.node.and_then(|id| gate.sites.iter().find(|site| site.node == id));
             let (load, eips) = site.map_or((0, 0), |site| (site.load, site.eips));
@@ -103,14 +108,14 @@ pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<Step> {
                  it stays there while the node is ready, selected and not barred",
                 seat.epoch
             );
-            steps.push(step(Topic::Node, text));
+            steps.push(step(ExplainTopic::Node, text));
             let standby = planner.standby(gateway, &node).remove(&address).unwrap_or_default();
             let text = if standby.is_empty() {
                 format!("nobody can take over if {node} is lost")
             } else {
                 format!("if {node} is lost: {}", standby.join(", then "))
             };
-            steps.push(step(Topic::Standby, text));
+            steps.push(step(ExplainTopic::Standby, text));
         }
     }
     let mut text = format!("it serves {users} policies: ");
@@ -120,12 +125,12 @@ pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<Step> {
     if users > 5 {
         text.push_str(", ...");
     }
-    steps.push(step(Topic::Users, text));
+    steps.push(step(ExplainTopic::Users, text));
     steps
 }
 
-fn step(topic: Topic, text: String) -> Step {
-    Step { topic, text }
+fn step(topic: ExplainTopic, text: String) -> ExplainStep {
+    ExplainStep { topic, text }
 }
 
 fn placed(eip: Eip, gateway: &str, position: Option<u128>, slot: u16) -> String {
@@ -135,14 +140,16 @@ fn placed(eip: Eip, gateway: &str, position: Option<u128>, slot: u16) -> String 
     }
 }
 
-fn asked(ask: Ask) -> String {
+fn asked(ask: AddressRequest) -> String {
     match ask {
-        Ask::NodeAddress => "it asks for the gateway node's own address".into(),
-        Ask::Explicit(eip) => format!("it asks for {eip}"),
-        Ask::Default => "it asks for the gateway's default address".into(),
-        Ask::Random => "it asks for any address of the pool".into(),
-        Ask::PreferUnallocated => "it asks for the lowest unused address, or any when all are used".into(),
-        Ask::Limit(limit) => format!("it asks for the busiest address that serves fewer than {limit} policies"),
+        AddressRequest::NodeAddress => "it asks for the gateway node's own address".into(),
+        AddressRequest::Explicit(eip) => format!("it asks for {eip}"),
+        AddressRequest::Default => "it asks for the gateway's default address".into(),
+        AddressRequest::Random => "it asks for any address of the pool".into(),
+        AddressRequest::PreferUnallocated => "it asks for the lowest unused address, or any when all are used".into(),
+        AddressRequest::Limit(limit) => {
+            format!("it asks for the busiest address that serves fewer than {limit} policies")
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 mod absorb;
 mod choose;
 mod explain;
-mod flatten;
+mod overlap;
 mod pairs;
 mod plan;
 mod planner;
@@ -21,10 +21,10 @@ mod state;
 mod summary;
 mod types;
 
-pub use explain::{Step, Topic, explain, explain_address};
-pub use flatten::{Candidate, Flat, Winner, flatten, is_never_served};
-pub use pairs::Pairs;
+pub use explain::{ExplainStep, ExplainTopic, explain, explain_address};
+pub use overlap::{CandidatePolicy, EffectivePolicies, Winner, is_never_served, resolve_overlaps};
+pub use pairs::EipPairs;
 pub use plan::plan;
-pub use planner::{Change, Planner, Touched};
-pub use summary::Usage;
+pub use planner::{Affected, Change, Planner};
+pub use summary::GatewayUsage;
 pub use types::*;

@@ -16,7 +16,7 @@ use crate::net::Pool;
 
 /// The pairing of one pool.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Pairs {
+pub struct EipPairs {
     pool: Pool,
     /// By IPv4 position: the other half, where it is not the one at the same position.
     to_v6: BTreeMap<u128, Option<Ipv6Addr>>,
@@ -28,7 +28,7 @@ pub struct Pairs {
     behind: Vec<u128>,
 }
 
-impl Pairs {
+impl EipPairs {
     /// Pairs the pool around what is recorded: no address may be recorded in two of `recorded`.
     pub fn new(pool: &Pool, recorded: impl IntoIterator<Item = Eip>) -> Self {
         let mut pairs = Self { pool: pool.clone(), ..Self::default() };
@@ -167,13 +167,13 @@ mod tests {
         Eip { v4: v4.parse().ok(), v6: v6.parse().ok() }
     }
 
-    fn all(pairs: &Pairs) -> Vec<Eip> {
+    fn all(pairs: &EipPairs) -> Vec<Eip> {
         (0..pairs.span()).filter_map(|index| pairs.at(index)).collect()
     }
 
     #[test]
     fn halves_pair_by_position() {
-        let pairs = Pairs::new(&pool("10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), []);
+        let pairs = EipPairs::new(&pool("10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), []);
         assert_eq!(all(&pairs), [eip("10.0.0.1", "fd00::1"), eip("10.0.0.2", "fd00::2")]);
         assert_eq!(pairs.eip("fd00::2".parse().unwrap()), Some(eip("10.0.0.2", "fd00::2")));
         assert_eq!(pairs.eip("fd00::3".parse().unwrap()), None);
@@ -181,27 +181,28 @@ mod tests {
 
     #[test]
     fn one_family_makes_pairs_of_one() {
-        let pairs = Pairs::new(&pool("10.0.0.1-10.0.0.2", ""), []);
+        let pairs = EipPairs::new(&pool("10.0.0.1-10.0.0.2", ""), []);
         assert_eq!(all(&pairs), [eip("10.0.0.1", ""), eip("10.0.0.2", "")]);
-        let pairs = Pairs::new(&pool("", "fd00::/64"), []);
+        let pairs = EipPairs::new(&pool("", "fd00::/64"), []);
         assert_eq!((pairs.span(), pairs.at(9)), (1 << 64, Some(eip("", "fd00::9"))));
     }
 
     #[test]
     fn a_recorded_pair_is_kept_and_its_leftovers_pair() {
         let recorded = eip("10.0.0.1", "fd00::2");
-        let pairs = Pairs::new(&pool("10.0.0.1-10.0.0.3", "fd00::1-fd00::3"), [recorded]);
+        let pairs = EipPairs::new(&pool("10.0.0.1-10.0.0.3", "fd00::1-fd00::3"), [recorded]);
         assert_eq!(all(&pairs), [recorded, eip("10.0.0.2", "fd00::1"), eip("10.0.0.3", "fd00::3")]);
         assert!(pairs.deviates(recorded));
         assert!(pairs.deviates(eip("10.0.0.2", "fd00::1")));
         assert!(!pairs.deviates(eip("10.0.0.3", "fd00::3")));
-        let again = Pairs::new(&pool("10.0.0.1-10.0.0.3", "fd00::1-fd00::3"), [recorded, eip("10.0.0.2", "fd00::1")]);
+        let again =
+            EipPairs::new(&pool("10.0.0.1-10.0.0.3", "fd00::1-fd00::3"), [recorded, eip("10.0.0.2", "fd00::1")]);
         assert_eq!(all(&again), all(&pairs), "recording a leftover pair changes nothing");
     }
 
     #[test]
     fn a_half_outside_the_pool_leaves_the_other_alone() {
-        let pairs = Pairs::new(&pool("10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), [eip("10.0.0.9", "fd00::1")]);
+        let pairs = EipPairs::new(&pool("10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), [eip("10.0.0.9", "fd00::1")]);
         assert_eq!(all(&pairs), [eip("10.0.0.1", ""), eip("10.0.0.2", "fd00::2")]);
         assert_eq!(pairs.eip("10.0.0.9".parse().unwrap()), Some(eip("10.0.0.9", "fd00::1")));
         assert_eq!(pairs.eip("fd00::1".parse().unwrap()), Some(eip("10.0.0.9", "fd00::1")));
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_recorded_single_stays_single_and_its_half_stands_behind() {
-        let pairs = Pairs::new(&pool("10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), [eip("10.0.0.1", "")]);
+        let pairs = EipPairs::new(&pool("10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), [eip("10.0.0.1", "")]);
         assert_eq!(all(&pairs), [eip("10.0.0.1", ""), eip("10.0.0.2", "fd00::2"), eip("", "fd00::1")]);
         for index in 0..pairs.span() {
             assert_eq!(pairs.index(pairs.at(index).unwrap()), Some(index));

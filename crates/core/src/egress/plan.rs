@@ -7,8 +7,8 @@ use super::choose::{NodeId, Nodes, Seeker, Site, rank};
 use super::planner::Planner;
 use super::policies::PolicyId;
 use super::state::Gate;
-use super::summary::Usage;
-use super::{Eip, Entry, GatewayName, Ledger, NodeName, Plan, PolicyName, View, World};
+use super::summary::GatewayUsage;
+use super::{Eip, EipUsers, GatewayName, GatewayView, Ledger, NodeName, Plan, PolicyName, World};
 
 /// How many nodes stand by for an address.
 const STANDBYS: usize = 3;
@@ -29,7 +29,7 @@ impl Planner {
             plan.views.insert(gateway.clone(), self.view_of(gate, usize::MAX));
             let in_service = gate.seats.values().filter(|seat| !seat.users.is_empty());
             for address in in_service.flat_map(|seat| seat.recorded.addresses()) {
-                plan.addresses.extend(self.placed(address).map(|placed| (address, placed)));
+                plan.addresses.extend(self.planned(address).map(|placed| (address, placed)));
             }
         }
         let mut copy = Copy::of(self);
@@ -46,7 +46,7 @@ impl Planner {
     }
 
     /// What a gateway shows, with at most `limit` policies named in all.
-    pub fn view(&self, gateway: &str, limit: usize) -> Option<View> {
+    pub fn view(&self, gateway: &str, limit: usize) -> Option<GatewayView> {
         self.gates.get(gateway).map(|gate| self.view_of(gate, limit))
     }
 
@@ -58,8 +58,8 @@ impl Planner {
         all.flat_map(|(_, eip, standby)| eip.addresses().map(move |address| (address, standby.clone()))).collect()
     }
 
-    fn view_of(&self, gate: &Gate, limit: usize) -> View {
-        let Usage { total, free, granted: policies, .. } = Usage::of(gate);
+    fn view_of(&self, gate: &Gate, limit: usize) -> GatewayView {
+        let GatewayUsage { total, free, granted: policies, .. } = GatewayUsage::of(gate);
         let mut sites: Vec<(&NodeName, NodeId)> =
             gate.sites.iter().map(|site| (self.nodes.name(site.node), site.node)).collect();
         sites.sort_unstable();
@@ -76,14 +76,14 @@ impl Planner {
             }
             nodes.insert(name.clone(), entries);
         }
-        View { nodes, total, free, policies }
+        GatewayView { nodes, total, free, policies }
     }
 
-    fn entry(&self, eip: Eip, users: &[PolicyId], room: &mut usize) -> Entry {
+    fn entry(&self, eip: Eip, users: &[PolicyId], room: &mut usize) -> EipUsers {
         let policies: Vec<PolicyName> =
             self.policies.names(users.iter().copied(), *room).into_iter().cloned().collect();
         *room -= policies.len();
-        Entry { eip, policies }
+        EipUsers { eip, policies }
     }
 
     /// Where the addresses of a node would go if it were lost: the orphans' own procedure on a copy. Room on nodes is

@@ -16,8 +16,8 @@ use super::policies::{Grant, Policies, PolicyId};
 use super::settle::Round;
 use super::state::Gate;
 use super::{
-    Ask, Binding, Eip, Gateway, GatewayName, Held, Ledger, Move, Node, NodeName, Placed, Policy, PolicyName, Unmet,
-    World,
+    AddressRecord, AddressRequest, Binding, Eip, Gateway, GatewayName, Ledger, Move, Node, NodeName, PlannedAddress,
+    Policy, PolicyName, Unmet, World,
 };
 use crate::net::{AddressSet, IntervalSet};
 
@@ -33,14 +33,14 @@ pub enum Change {
     /// An address is held elsewhere or on its way out, or no longer.
     Taken(IpAddr, bool),
     /// The nodes on which an address cannot live.
-    Barred(IpAddr, BTreeSet<NodeName>),
+    ExcludedNodes(IpAddr, BTreeSet<NodeName>),
     /// Whether recycling waits.
     KeepUnused(bool),
     /// The ledger shows something else for an address than was decided. A higher epoch is followed, an equal or lower
     /// one is repaired. When a claim is gone, say that it is no longer taken before saying that it is gone.
-    Recorded(IpAddr, Option<Held>),
+    ObservedRecord(IpAddr, Option<AddressRecord>),
     /// A policy's status shows something else than was decided. It is adopted if it is lawful, else repaired.
-    Bound(PolicyName, Option<Binding>),
+    ObservedBinding(PolicyName, Option<Binding>),
 }
 
 /// Everything whose desired state may have changed.
@@ -48,7 +48,7 @@ pub enum Change {
 /// Standbys are not among it: any change of load may change them, so ask [`Planner::standby`] for the owners in the
 /// gateways named here.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Touched {
+pub struct Affected {
     /// Addresses to be recorded, repaired or recycled.
     pub addresses: BTreeSet<IpAddr>,
     /// Policies whose binding or unmet reason may differ.
@@ -62,7 +62,7 @@ pub struct Touched {
 /// A record whose gateway does not exist.
 #[derive(Debug, Clone)]
 pub(super) struct Stray {
-    pub(super) held: Held,
+    pub(super) held: AddressRecord,
     /// Its slot is reserved for it.
     pub(super) has_slot: bool,
 }
@@ -105,7 +105,7 @@ impl Planner {
     }
 
     /// Takes in a change and says what it touches.
-    pub fn change(&mut self, change: Change) -> Touched {
+    pub fn change(&mut self, change: Change) -> Affected {
         let mut round = Round::default();
         match change {
             Change::Policy(name, policy) => self.change_policy(name, policy, &mut round),
@@ -120,7 +120,7 @@ impl Planner {
                 round.touch_address(address);
                 self.refresh_all(address, &mut round);
             }
-            Change::Barred(address, nodes) => self.change_barred(address, nodes, &mut round),
+            Change::ExcludedNodes(address, nodes) => self.change_barred(address, nodes, &mut round),
             Change::KeepUnused(keep) => {
                 if self.world.keep_unused != keep {
                     self.world.keep_unused = false;
@@ -128,8 +128,8 @@ impl Planner {
                     self.world.keep_unused = keep;
                 }
             }
-            Change::Recorded(address, held) => self.change_record(address, held, &mut round),
-            Change::Bound(name, binding) => {
+            Change::ObservedRecord(address, held) => self.change_record(address, held, &mut round),
+            Change::ObservedBinding(name, binding) => {
                 if let Some(policy) = self.policies.find(&name) {
                     self.change_binding(policy, binding, &mut round);
                 }
@@ -140,7 +140,7 @@ impl Planner {
 
     /// Takes in what became of several nodes at once: nothing moves to one that goes too, and what waits for a node is
     /// spread over all that came.
-    pub fn change_nodes(&mut self, nodes: impl IntoIterator<Item = (NodeName, Option<Node>)>) -> Touched {
+    pub fn change_nodes(&mut self, nodes: impl IntoIterator<Item = (NodeName, Option<Node>)>) -> Affected {
         let mut round = Round::default();
         for (name, node) in nodes {
             self.change_node(&name, node.as_ref(), &mut round);
@@ -180,13 +180,13 @@ impl Planner {
     }
 
     /// An address in service; its standbys are left to [`Planner::standby`].
-    pub fn placed(&self, address: IpAddr) -> Option<Placed> {
+    pub fn planned(&self, address: IpAddr) -> Option<PlannedAddress> {
         let gateway = self.owners.get(&address)?;
         let gate = self.gates.get(gateway)?;
         let eip = gate.pairs.eip(address)?;
         let seat = gate.seats.get(&eip).filter(|seat| !seat.users.is_empty())?;
         let held = self.held(gateway, eip, seat, address);
-        Some(Placed { held, standby: Vec::new(), outside_pool: !gate.spec.pool.contains(address) })
+        Some(PlannedAddress { record: held, standby: Vec::new(), outside_pool: !gate.spec.pool.contains(address) })
     }
 
     /// Who uses an address, in order of name.
@@ -214,7 +214,7 @@ impl Planner {
             let Some(gate) = self.gates.get(&policy.gateway) else { return Some(Unmet::GatewayNotFound) };
             return gate.waiting.get(&row.turn(id)).cloned();
         };
-        if grant.gateway != policy.gateway || !fits(policy.ask, grant.eip) {
+        if grant.gateway != policy.gateway || !fits(policy.request, grant.eip) {
             return Some(Unmet::ImmutableField);
         }
         let gate = self.gates.get(&grant.gateway)?;
@@ -229,7 +229,7 @@ impl Planner {
 
     /// True if the address is recorded, nobody uses it, and its record should go.
     pub fn is_recycled(&self, address: IpAddr) -> bool {
-        !self.world.keep_unused && self.record(address).is_some() && self.placed(address).is_none()
+        !self.world.keep_unused && self.record(address).is_some() && self.planned(address).is_none()
     }
 
     /// Recorded addresses that nobody uses any more.
@@ -270,7 +270,7 @@ impl Planner {
         let same = before.zip(policy.as_ref()).filter(|(before, after)| before.uid == after.uid);
         let binding = known.filter(|_| same.is_some()).and_then(|id| self.bound(id));
         if let (Some(id), Some((before, after)), Some(binding)) = (known, same, &binding)
-            && (before.ask, before.created) != (after.ask, after.created)
+            && (before.request, before.created) != (after.request, after.created)
             && self.gates[&binding.gateway].spec.exclusive
         {
             // who may share an exclusive address depends on who asked for it, and in which order
@@ -364,9 +364,9 @@ impl Planner {
 
     fn change_barred(&mut self, address: IpAddr, nodes: BTreeSet<NodeName>, round: &mut Round) {
         if nodes.is_empty() {
-            self.world.barred.remove(&address);
+            self.world.excluded_nodes.remove(&address);
         } else {
-            self.world.barred.insert(address, nodes);
+            self.world.excluded_nodes.insert(address, nodes);
         }
         let gateways: Vec<GatewayName> = self.gates.keys().cloned().collect();
         for gateway in gateways {
@@ -402,14 +402,17 @@ impl Planner {
 }
 
 /// True if a policy that asks like this may have this address (none for the node's own).
-pub(super) fn fits(ask: Ask, eip: Eip) -> bool {
+pub(super) fn fits(ask: AddressRequest, eip: Eip) -> bool {
     match ask {
-        Ask::NodeAddress => eip.is_none(),
-        Ask::Explicit(asked) => {
+        AddressRequest::NodeAddress => eip.is_none(),
+        AddressRequest::Explicit(asked) => {
             !eip.is_none()
                 && asked.v4.is_none_or(|v4| eip.v4 == Some(v4))
                 && asked.v6.is_none_or(|v6| eip.v6 == Some(v6))
         }
-        Ask::Default | Ask::Random | Ask::PreferUnallocated | Ask::Limit(_) => !eip.is_none(),
+        AddressRequest::Default
+        | AddressRequest::Random
+        | AddressRequest::PreferUnallocated
+        | AddressRequest::Limit(_) => !eip.is_none(),
     }
 }

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::choose::NodeId;
 use super::state::Turn;
-use super::{Ask, Eip, GatewayName, Policy, PolicyName};
+use super::{AddressRequest, Eip, GatewayName, Policy, PolicyName};
 
 /// A policy by its place in [`Policies`]; given again when it is gone, so no order that is seen depends on it.
 pub(super) type PolicyId = u32;
@@ -49,7 +49,7 @@ impl Row {
     }
 
     pub(super) fn is_explicit(&self) -> bool {
-        matches!(self.spec.ask, Ask::Explicit(_))
+        matches!(self.spec.request, AddressRequest::Explicit(_))
     }
 }
 
@@ -165,7 +165,8 @@ mod tests {
     fn every_name_is_found_while_others_come_and_go() {
         let name =
             |n: u32| PolicyName { namespace: (!n.is_multiple_of(3)).then(|| "a".into()), name: format!("{n}").into() };
-        let spec = Policy { uid: "".into(), gateway: "".into(), created: 0, ask: Ask::Default, refused: false };
+        let spec =
+            Policy { uid: "".into(), gateway: "".into(), created: 0, request: AddressRequest::Default, refused: false };
         let mut policies = Policies::default();
         assert_eq!(policies.find(&name(0)), None);
         // each comes in its turn and goes a while later, so that the table is full, then half empty, again and again

@@ -7,10 +7,10 @@ use super::planner::{Planner, fits};
 use super::policies::PolicyId;
 use super::settle::{Origin, Round, SLOTS};
 use super::state::Seat;
-use super::{Binding, Cause, Eip, GatewayName, Held, Ledger};
+use super::{AddressRecord, Binding, Eip, GatewayName, Ledger, MoveCause};
 
 impl Planner {
-    pub(super) fn change_record(&mut self, address: IpAddr, held: Option<Held>, round: &mut Round) {
+    pub(super) fn change_record(&mut self, address: IpAddr, held: Option<AddressRecord>, round: &mut Round) {
         let before = self.record(address);
         if before == held {
             return;
@@ -39,13 +39,13 @@ impl Planner {
         let seat = seats.into_iter().find(|eip| gate.seats.contains_key(eip));
         let eip = seat.unwrap_or_default();
         let recorded = binding.eip.is_none() || seat.is_some();
-        if recorded && fits(policy.ask, eip) && gate.allows(eip, id, &self.policies) {
+        if recorded && fits(policy.request, eip) && gate.allows(eip, id, &self.policies) {
             self.dismiss(id, round);
             self.seat(vec![(id, Some(binding))], round);
         }
     }
 
-    pub(super) fn record(&self, address: IpAddr) -> Option<Held> {
+    pub(super) fn record(&self, address: IpAddr) -> Option<AddressRecord> {
         if let Some(stray) = self.strays.get(&address) {
             return Some(stray.held.clone());
         }
@@ -57,7 +57,7 @@ impl Planner {
     }
 
     /// A record is gone.
-    fn forget(&mut self, address: IpAddr, held: &Held, round: &mut Round) {
+    fn forget(&mut self, address: IpAddr, held: &AddressRecord, round: &mut Round) {
         if let Some(stray) = self.strays.remove(&address) {
             self.free_slot_of(&stray);
             self.disown(address, round);
@@ -101,7 +101,7 @@ impl Planner {
     }
 
     /// A record has appeared.
-    fn learn(&mut self, address: IpAddr, held: Held, round: &mut Round) {
+    fn learn(&mut self, address: IpAddr, held: AddressRecord, round: &mut Round) {
         let Some(gate) = self.gates.get(&held.gateway) else {
             self.keep_stray(address, held);
             return self.refresh_all(address, round);
@@ -119,7 +119,7 @@ impl Planner {
         for half in eip.addresses() {
             self.owners.insert(half, held.gateway.clone());
         }
-        let Held { slot, epoch, gateway, .. } = held;
+        let AddressRecord { slot, epoch, gateway, .. } = held;
         self.gate_mut(&gateway).change(eip, |seat| {
             *seat = Seat { index: seat.index, slot, node, epoch, ..Seat::default() };
             set_half(&mut seat.recorded, address, true);
@@ -130,7 +130,7 @@ impl Planner {
     }
 
     /// A record has a higher epoch: someone moved the address.
-    fn follow(&mut self, address: IpAddr, held: &Held, round: &mut Round) {
+    fn follow(&mut self, address: IpAddr, held: &AddressRecord, round: &mut Round) {
         let Some(eip) = self.gates.get(&held.gateway).and_then(|gate| gate.pairs.eip(address)) else {
             if let Some(stray) = self.strays.get_mut(&address) {
                 (stray.held.node, stray.held.epoch) = (held.node.clone(), held.epoch);
@@ -149,7 +149,7 @@ impl Planner {
         if node.is_some_and(|node| !self.suits(gate, eip, node)) {
             self.uproot(&held.gateway, eip, round);
         } else if node.is_none() {
-            round.origins.insert((held.gateway.clone(), eip), Origin::From(None, Cause::NodeReady));
+            round.origins.insert((held.gateway.clone(), eip), Origin::From(None, MoveCause::NodeReady));
         }
     }
 

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use super::choose::{NodeId, Seeker, choose};
-use super::planner::{Planner, Touched};
+use super::planner::{Affected, Planner};
 use super::policies::{Grant, PolicyId};
 use super::state::{Gate, Seat, Turn};
-use super::{Ask, Cause, Eip, GatewayName, Held, Move, Unmet};
+use super::{AddressRecord, AddressRequest, Eip, GatewayName, Move, MoveCause, Unmet};
 use crate::pick;
 
 /// The numbers that stand for addresses: 1 is a node's own address and 0 none; 14 bits of a mark.
@@ -17,7 +17,7 @@ pub(super) const SLOTS: RangeInclusive<u16> = 2..=16383;
 /// One decision in the making.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    pub(super) touched: Touched,
+    pub(super) touched: Affected,
     /// Policies that are touched, by number and perhaps more than once.
     pub(super) policies: Vec<PolicyId>,
     /// Gateways to settle.
@@ -27,7 +27,7 @@ pub(super) struct Round {
     /// Where the seats that move came from.
     pub(super) origins: BTreeMap<(GatewayName, Eip), Origin>,
     /// Likewise for policies on a node's own address.
-    locals: BTreeMap<PolicyId, (GatewayName, Option<NodeId>, Cause)>,
+    locals: BTreeMap<PolicyId, (GatewayName, Option<NodeId>, MoveCause)>,
 }
 
 /// Where a seat was before.
@@ -36,7 +36,7 @@ pub(super) enum Origin {
     /// It is not recorded yet: no move, no epoch.
     Fresh,
     /// On this node, which it had to leave.
-    From(Option<NodeId>, Cause),
+    From(Option<NodeId>, MoveCause),
 }
 
 impl Round {
@@ -51,7 +51,7 @@ impl Round {
 }
 
 impl Planner {
-    pub(super) fn settle(&mut self, mut round: Round) -> Touched {
+    pub(super) fn settle(&mut self, mut round: Round) -> Affected {
         loop {
             if std::mem::take(&mut round.freed) {
                 let needy = self.gates.iter().filter(|(_, gate)| {
@@ -85,14 +85,14 @@ impl Planner {
         }
         for eip in gate.in_order(gate.by_node.get(&None).into_iter().flatten().copied()) {
             let Ok(node) = self.node_for(&self.gates[gateway], eip) else { continue };
-            round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(None, Cause::NodeReady));
+            round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(None, MoveCause::NodeReady));
             self.rehouse(gateway, eip, Some(node));
         }
         let locals: Vec<Turn> = self.gates[gateway].locals.get(&None).into_iter().flatten().cloned().collect();
         for turn in locals {
             let id = turn.2;
             let Ok(node) = self.node_for_local(&self.gates[gateway], id) else { continue };
-            round.locals.entry(id).or_insert((gateway.clone(), None, Cause::NodeReady));
+            round.locals.entry(id).or_insert((gateway.clone(), None, MoveCause::NodeReady));
             let gate = self.gate_mut(gateway);
             gate.set_local(None, turn.clone(), false);
             gate.set_local(Some(node), turn, true);
@@ -127,7 +127,7 @@ impl Planner {
     /// Gives a policy what it asks for, or says why not and changes nothing.
     fn grant(&mut self, gateway: &GatewayName, id: PolicyId, round: &mut Round) -> Result<(), Unmet> {
         let gate = &self.gates[gateway];
-        if self.policies[id].spec.ask == Ask::NodeAddress {
+        if self.policies[id].spec.request == AddressRequest::NodeAddress {
             let node = Some(self.node_for_local(gate, id)?);
             let turn = self.policies[id].turn(id);
             self.gate_mut(gateway).set_local(node, turn, true);
@@ -136,7 +136,7 @@ impl Planner {
             self.policies[id].grant = Some(Grant { gateway, eip, node, place: 0 });
             return Ok(());
         }
-        if matches!(self.policies[id].spec.ask, Ask::Limit(_)) {
+        if matches!(self.policies[id].spec.request, AddressRequest::Limit(_)) {
             self.gate_mut(gateway).rank_by_use();
         }
         let gate = &self.gates[gateway];
@@ -145,8 +145,8 @@ impl Planner {
             Some(Some(node)) if self.suits(gate, eip, node) => {}
             Some(from) => {
                 let to = self.node_for(gate, eip)?;
-                let why = from.map_or(Cause::NodeReady, |node| self.cause(gate, node));
-                round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(from, why));
+                let cause = from.map_or(MoveCause::NodeReady, |node| self.cause(gate, node));
+                round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(from, cause));
                 self.rehouse(gateway, eip, Some(to));
                 round.freed |= from.is_some();
             }
@@ -248,8 +248,8 @@ impl Planner {
         let Some(node) = gate.seats.get(&eip).filter(|seat| !seat.users.is_empty()).and_then(|seat| seat.node) else {
             return;
         };
-        let why = self.cause(gate, node);
-        round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(Some(node), why));
+        let cause = self.cause(gate, node);
+        round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(Some(node), cause));
         round.gates.insert(gateway.clone());
         round.freed = true;
         self.rehouse(gateway, eip, None);
@@ -259,8 +259,8 @@ impl Planner {
         let row = &mut self.policies[id];
         let Some(node) = row.grant.as_mut().and_then(|grant| grant.node.take()) else { return };
         let turn = row.turn(id);
-        let why = self.cause(&self.gates[gateway], node);
-        round.locals.entry(id).or_insert((gateway.clone(), Some(node), why));
+        let cause = self.cause(&self.gates[gateway], node);
+        round.locals.entry(id).or_insert((gateway.clone(), Some(node), cause));
         let gate = self.gate_mut(gateway);
         gate.set_local(Some(node), turn.clone(), false);
         gate.set_local(None, turn, true);
@@ -279,21 +279,21 @@ impl Planner {
             let Some(seat) = self.gates.get(&gateway).and_then(|gate| gate.seats.get(&eip)) else { continue };
             round.touch_seat(&gateway, eip);
             round.policies.extend(&seat.users);
-            let Origin::From(from, why) = origin else { continue };
+            let Origin::From(from, cause) = origin else { continue };
             if from == seat.node || seat.users.is_empty() {
                 continue;
             }
             let (from, to) = (self.node_name(from), self.node_name(seat.node));
             self.gate_mut(&gateway).change(eip, |seat| seat.epoch += 1);
-            round.touched.moves.push(Move { eip, policy: None, gateway, from, to, why });
+            round.touched.moves.push(Move { eip, policy: None, gateway, from, to, cause });
         }
-        for (id, (gateway, from, why)) in std::mem::take(&mut round.locals) {
+        for (id, (gateway, from, cause)) in std::mem::take(&mut round.locals) {
             round.touched.gateways.insert(gateway.clone());
             round.policies.push(id);
             let row = &self.policies[id];
             let Some(grant) = row.grant.as_ref().filter(|grant| grant.node != from) else { continue };
             let (from, to, policy) = (self.node_name(from), self.node_name(grant.node), Some(row.name.clone()));
-            round.touched.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, why });
+            round.touched.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, cause });
         }
         round.policies.sort_unstable();
         round.policies.dedup();
@@ -318,9 +318,10 @@ impl Planner {
     }
 
     pub(super) fn is_barred(&self, eip: Eip, node: NodeId) -> bool {
-        let barred =
-            |address| self.world.barred.get(&address).is_some_and(|nodes| nodes.contains(self.nodes.name(node)));
-        !self.world.barred.is_empty() && eip.addresses().any(barred)
+        let barred = |address| {
+            self.world.excluded_nodes.get(&address).is_some_and(|nodes| nodes.contains(self.nodes.name(node)))
+        };
+        !self.world.excluded_nodes.is_empty() && eip.addresses().any(barred)
     }
 
     pub(super) fn node_for(&self, gate: &Gate, eip: Eip) -> Result<NodeId, Unmet> {
@@ -334,17 +335,17 @@ impl Planner {
         choose(gate.spec.mode, &gate.sites, &self.nodes, seeker).map(|place| gate.sites[place].node)
     }
 
-    fn cause(&self, gate: &Gate, node: NodeId) -> Cause {
+    fn cause(&self, gate: &Gate, node: NodeId) -> MoveCause {
         match self.world.nodes.get(self.nodes.name(node)) {
-            None => Cause::NodeDeleted,
-            Some(node) if !node.ready => Cause::NodeNotReady,
-            Some(node) if !gate.spec.selector.matches(&node.labels) => Cause::NotSelected,
-            Some(_) => Cause::Barred,
+            None => MoveCause::NodeDeleted,
+            Some(node) if !node.ready => MoveCause::NodeNotReady,
+            Some(node) if !gate.spec.selector.matches(&node.labels) => MoveCause::NotSelected,
+            Some(_) => MoveCause::NodeExcluded,
         }
     }
 
-    pub(super) fn held(&self, gateway: &GatewayName, eip: Eip, seat: &Seat, address: IpAddr) -> Held {
-        Held {
+    pub(super) fn held(&self, gateway: &GatewayName, eip: Eip, seat: &Seat, address: IpAddr) -> AddressRecord {
+        AddressRecord {
             gateway: gateway.clone(),
             pair: eip.addresses().find(|other| *other != address),
             slot: seat.slot,

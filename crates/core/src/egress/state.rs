@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::choose::{NodeId, Nodes, Seeker, Site, choose};
-use super::pairs::Pairs;
+use super::pairs::EipPairs;
 use super::policies::{Policies, PolicyId};
-use super::{Ask, Eip, Gateway, PolicyName, Unmet};
+use super::{AddressRequest, Eip, Gateway, PolicyName, Unmet};
 use crate::net::{Family, IntervalSet};
 use crate::pick;
 
@@ -53,7 +53,7 @@ struct Mark {
 #[derive(Debug, Clone)]
 pub(super) struct Gate {
     pub(super) spec: Gateway,
-    pub(super) pairs: Pairs,
+    pub(super) pairs: EipPairs,
     /// The nodes that the selector matches, by number.
     pub(super) sites: Vec<Site>,
     pub(super) seats: BTreeMap<Eip, Seat>,
@@ -81,7 +81,7 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new(spec: Gateway, sites: Vec<Site>, recorded: impl IntoIterator<Item = Eip>) -> Self {
-        let pairs = Pairs::new(&spec.pool, recorded);
+        let pairs = EipPairs::new(&spec.pool, recorded);
         Self {
             spec,
             pairs,
@@ -230,18 +230,20 @@ impl Gate {
     pub(super) fn pick(&self, id: PolicyId, policies: &Policies, seed: u64) -> Result<Eip, Unmet> {
         let ours = |eip| self.allows(eip, id, policies);
         let draw = || self.draw(&policies[id].spec.uid, ours, seed);
-        match policies[id].spec.ask {
-            Ask::Explicit(eip) => self.resolve(eip, ours),
-            Ask::Default if self.spec.default.is_none() => {
+        match policies[id].spec.request {
+            AddressRequest::Explicit(eip) => self.resolve(eip, ours),
+            AddressRequest::Default if self.spec.default.is_none() => {
                 let v4 = self.spec.pool.v4_at(0);
                 let v6 = self.spec.pool.v6_at(0).filter(|_| v4.is_none());
                 self.resolve(Eip { v4, v6 }, ours)
             }
-            Ask::Default => self.resolve(self.spec.default, ours),
-            Ask::Random => draw(),
-            Ask::PreferUnallocated => self.lowest_unused().map_or_else(draw, Ok),
-            Ask::Limit(limit) => self.busiest_below(limit, ours).or_else(|| self.lowest_unused()).map_or_else(draw, Ok),
-            Ask::NodeAddress => Err(Unmet::PoolEmpty),
+            AddressRequest::Default => self.resolve(self.spec.default, ours),
+            AddressRequest::Random => draw(),
+            AddressRequest::PreferUnallocated => self.lowest_unused().map_or_else(draw, Ok),
+            AddressRequest::Limit(limit) => {
+                self.busiest_below(limit, ours).or_else(|| self.lowest_unused()).map_or_else(draw, Ok)
+            }
+            AddressRequest::NodeAddress => Err(Unmet::PoolEmpty),
         }
     }
 

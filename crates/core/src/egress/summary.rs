@@ -9,7 +9,7 @@ use crate::net::Family;
 
 /// A gateway in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct GatewayUsage {
     /// Addresses in the pool: IPv4, then IPv6.
     pub total: [u64; 2],
     /// Those that nobody uses.
@@ -20,7 +20,7 @@ pub struct Usage {
     pub waiting: u64,
 }
 
-impl Usage {
+impl GatewayUsage {
     pub(super) fn of(gate: &Gate) -> Self {
         let total = [Family::V4, Family::V6]
             .map(|family| u64::try_from(gate.spec.pool.family(family).count()).unwrap_or(u64::MAX));
@@ -52,7 +52,7 @@ impl Planner {
     }
 
     /// The nodes that can serve a gateway as things stand.
-    pub fn eligible(&self, gateway: &str) -> BTreeSet<NodeName> {
+    pub fn ready_nodes(&self, gateway: &str) -> BTreeSet<NodeName> {
         let sites = self.gates.get(gateway).map(|gate| gate.sites.as_slice()).unwrap_or_default();
         sites.iter().filter(|site| site.ready).map(|site| self.nodes.name(site.node).clone()).collect()
     }
@@ -71,8 +71,8 @@ impl Planner {
     }
 
     /// A gateway in numbers.
-    pub fn usage(&self, gateway: &str) -> Usage {
-        self.gates.get(gateway).map(Usage::of).unwrap_or_default()
+    pub fn usage(&self, gateway: &str) -> GatewayUsage {
+        self.gates.get(gateway).map(GatewayUsage::of).unwrap_or_default()
     }
 
     /// Every policy that does not get all it asks for, in no order.

@@ -46,7 +46,7 @@ pub struct World {
     /// Addresses that are held elsewhere or on their way out: never given, but kept by those who have them.
     pub taken: BTreeSet<IpAddr>,
     /// Nodes on which an address cannot live.
-    pub barred: BTreeMap<IpAddr, BTreeSet<NodeName>>,
+    pub excluded_nodes: BTreeMap<IpAddr, BTreeSet<NodeName>>,
     /// Nothing is recycled: an object that cannot be read might be using it.
     pub keep_unused: bool,
 }
@@ -100,14 +100,14 @@ pub struct Policy {
     /// When it was created, in seconds: the order in which policies are served.
     pub created: i64,
     /// What it asks for.
-    pub ask: Ask,
+    pub request: AddressRequest,
     /// It was refused: it keeps what is recorded for it and gets nothing new.
     pub refused: bool,
 }
 
 /// What a policy asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum AddressRequest {
     /// The gateway node's own address.
     NodeAddress,
     /// This address, or this pair.
@@ -173,14 +173,14 @@ impl fmt::Display for Eip {
 pub struct Ledger {
     /// Every address with a claim of this capability; the halves of a pair agree in all but a crash's wake, and then
     /// the higher epoch counts.
-    pub addresses: BTreeMap<IpAddr, Held>,
+    pub addresses: BTreeMap<IpAddr, AddressRecord>,
     /// What each policy was granted.
     pub bindings: BTreeMap<PolicyName, Binding>,
 }
 
 /// A recorded address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct AddressRecord {
     /// Whose pool it came from.
     pub gateway: GatewayName,
     /// The other half.
@@ -208,7 +208,7 @@ pub struct Binding {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// Every address in service.
-    pub addresses: BTreeMap<IpAddr, Placed>,
+    pub addresses: BTreeMap<IpAddr, PlannedAddress>,
     /// What each policy is granted.
     pub bindings: BTreeMap<PolicyName, Binding>,
     /// Recorded addresses that nobody uses any more.
@@ -216,16 +216,16 @@ pub struct Plan {
     /// Recorded addresses, and policies on a node's own address, that change their node.
     pub moves: Vec<Move>,
     /// What each gateway shows.
-    pub views: BTreeMap<GatewayName, View>,
+    pub views: BTreeMap<GatewayName, GatewayView>,
     /// What cannot be met, and why; by policy.
     pub unmet: BTreeMap<PolicyName, Unmet>,
 }
 
 /// An address in service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlannedAddress {
     /// As it is to be recorded.
-    pub held: Held,
+    pub record: AddressRecord,
     /// Who takes over if its node is lost, first choice first: at most three.
     pub standby: Vec<NodeName>,
     /// It is no longer in the pool, but in use.
@@ -246,12 +246,12 @@ pub struct Move {
     /// Where it goes; none if no node is eligible.
     pub to: Option<NodeName>,
     /// Why it could not stay.
-    pub why: Cause,
+    pub cause: MoveCause,
 }
 
 /// Why something moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum MoveCause {
     /// The node is gone.
     NodeDeleted,
     /// The node or its tunnel is not ready, or is being drained.
@@ -259,16 +259,16 @@ pub enum Cause {
     /// The gateway's selector no longer matches the node.
     NotSelected,
     /// The address cannot live on the node.
-    Barred,
+    NodeExcluded,
     /// It had no place, and there is one now.
     NodeReady,
 }
 
 /// What a gateway shows of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct View {
+pub struct GatewayView {
     /// Every node that the selector matches, with what it serves.
-    pub nodes: BTreeMap<NodeName, Vec<Entry>>,
+    pub nodes: BTreeMap<NodeName, Vec<EipUsers>>,
     /// How many addresses the pool has, by family: IPv4, then IPv6.
     pub total: [u64; 2],
     /// How many of them nobody uses.
@@ -279,7 +279,7 @@ pub struct View {
 
 /// An address on a node, or the node's own address, and whom it serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct EipUsers {
     /// None for the node's own address.
     pub eip: Eip,
     /// In order of name.

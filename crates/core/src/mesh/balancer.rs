@@ -1,7 +1,7 @@
 //! Which endpoint of a cluster a session gets.
 //!
 //! A [`Balancer`] is a value: built from the endpoints when they change, away from the data path, then shared by
-//! all workers and only read. What changes from session to session comes with the question ([`Ask`]): the
+//! all workers and only read. What changes from session to session comes with the question ([`PickContext`]): the
 //! metadata, a random number, the worker's own turn, the counts of live sessions.
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ const LONGEST_CYCLE: f64 = 65_536.0;
 
 /// How an endpoint is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Policy {
+pub enum LbPolicy {
     /// The first endpoint that takes sessions.
     Trivial,
     /// A consistent hash ring over addresses; without a key each session is placed at random.
@@ -35,7 +35,7 @@ pub enum Policy {
 
 /// Why a policy cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
+pub enum LbPolicyError {
     /// No policy of this name is known.
     #[error("LoadBalancer.create: TODO: Policy \"{0}\" unimplemented")]
     Unknown(String),
@@ -46,7 +46,7 @@ pub enum PolicyError {
 
 /// An endpoint, as far as the choice is concerned.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
+pub struct WeightedEndpoint {
     /// Its address; hashing policies know endpoints by this alone.
     pub address: String,
     /// Its share; without a positive, finite one it gets no session. Endpoints that drain have 0.
@@ -55,7 +55,7 @@ pub struct Member {
 
 /// What a session brings to the choice.
 #[derive(Clone, Copy)]
-pub struct Ask<'a> {
+pub struct PickContext<'a> {
     /// The session's metadata, rewrites done.
     pub metadata: &'a Value,
     /// The client, where it has an address.
@@ -63,7 +63,7 @@ pub struct Ask<'a> {
     /// A random number, a different one for each session.
     pub random: u64,
     /// How many sessions the caller has asked for before.
-    pub turn: u64,
+    pub sequence: u64,
     /// Live sessions of the member with an index.
     pub sessions: &'a dyn Fn(usize) -> u64,
 }
@@ -71,8 +71,8 @@ pub struct Ask<'a> {
 /// The choice among the endpoints of one cluster; copies share what was worked out.
 #[derive(Debug, Clone)]
 pub struct Balancer {
-    policy: Policy,
-    members: Arc<[Member]>,
+    policy: LbPolicy,
+    members: Arc<[WeightedEndpoint]>,
     open: Arc<[Open]>,
     table: Arc<Table>,
 }
@@ -95,18 +95,18 @@ enum Table {
     Cycle(Vec<u32>),
 }
 
-impl Policy {
+impl LbPolicy {
     /// The policy of a `loadbalancer` object; the names under which the API shows a policy are known too.
-    pub fn parse(policy: Option<&str>, key: Option<&str>) -> Result<Self, PolicyError> {
+    pub fn parse(policy: Option<&str>, key: Option<&str>) -> Result<Self, LbPolicyError> {
         let key = || key.filter(|key| *key != "<RANDOM>").map(Path::new);
-        Ok(match policy.ok_or(PolicyError::Undefined)? {
+        Ok(match policy.ok_or(LbPolicyError::Undefined)? {
             "Trivial" | "None" => Self::Trivial,
             "ConsistentHash" | "HashRing" => Self::HashRing(key()),
             "Maglev" => Self::Maglev(key()),
             "RoundRobin" => Self::RoundRobin,
             "Random2" => Self::Random2,
             "LeastSessions" => Self::LeastSessions,
-            unknown => return Err(PolicyError::Unknown(unknown.to_owned())),
+            unknown => return Err(LbPolicyError::Unknown(unknown.to_owned())),
         })
     }
 
@@ -125,14 +125,14 @@ impl Policy {
 
 impl Balancer {
     /// Builds the choice among some members.
-    pub fn new(policy: Policy, members: Vec<Member>) -> Self {
+    pub fn new(policy: LbPolicy, members: Vec<WeightedEndpoint>) -> Self {
         let none = Self { policy, members: Arc::default(), open: Arc::default(), table: Arc::new(Table::None) };
         none.rebuilt(members)
     }
 
     /// Builds the choice among other members, reusing what this one has worked out.
     #[must_use]
-    pub fn rebuilt(&self, members: Vec<Member>) -> Self {
+    pub fn rebuilt(&self, members: Vec<WeightedEndpoint>) -> Self {
         if *members == *self.members {
             return self.clone();
         }
@@ -142,37 +142,37 @@ impl Balancer {
     }
 
     /// How the choice is made.
-    pub fn policy(&self) -> &Policy {
+    pub fn policy(&self) -> &LbPolicy {
         &self.policy
     }
 
     /// The index of a session's member, or nothing when none takes sessions.
-    pub fn pick(&self, ask: &Ask<'_>) -> Option<usize> {
+    pub fn pick(&self, ask: &PickContext<'_>) -> Option<usize> {
         match (&self.policy, &*self.table) {
-            (Policy::Trivial, _) => self.open.first().map(|open| open.index),
-            (Policy::HashRing(key), Table::Ring(ring)) => self.on_ring(ring, key.as_ref(), ask),
-            (Policy::Maglev(key), Table::Maglev(table)) => self.in_table(table, key.as_ref(), ask),
-            (Policy::RoundRobin, Table::Cycle(cycle)) => self.in_turn(cycle, ask.turn),
-            (Policy::Random2, _) => self.better_of_two(ask),
-            (Policy::LeastSessions, _) => self.least_busy(ask),
+            (LbPolicy::Trivial, _) => self.open.first().map(|open| open.index),
+            (LbPolicy::HashRing(key), Table::Ring(ring)) => self.on_ring(ring, key.as_ref(), ask),
+            (LbPolicy::Maglev(key), Table::Maglev(table)) => self.in_table(table, key.as_ref(), ask),
+            (LbPolicy::RoundRobin, Table::Cycle(cycle)) => self.in_turn(cycle, ask.sequence),
+            (LbPolicy::Random2, _) => self.better_of_two(ask),
+            (LbPolicy::LeastSessions, _) => self.least_busy(ask),
             // no member takes sessions
-            (Policy::HashRing(_) | Policy::Maglev(_) | Policy::RoundRobin, _) => None,
+            (LbPolicy::HashRing(_) | LbPolicy::Maglev(_) | LbPolicy::RoundRobin, _) => None,
         }
     }
 
-    fn table(&self, members: &[Member], open: &[Open]) -> Table {
-        let servers = || -> Vec<Server<'_>> { members.iter().map(Member::server).collect() };
+    fn table(&self, members: &[WeightedEndpoint], open: &[Open]) -> Table {
+        let servers = || -> Vec<Server<'_>> { members.iter().map(WeightedEndpoint::server).collect() };
         match (&self.policy, &*self.table) {
             _ if open.is_empty() => Table::None,
-            (Policy::HashRing(_), Table::Ring(ring)) => Table::Ring(ring.rebuilt(&servers())),
-            (Policy::HashRing(_), _) => Table::Ring(Ring::new(&servers())),
-            (Policy::Maglev(_), _) => Table::Maglev(Maglev::new(&servers())),
-            (Policy::RoundRobin, _) => Table::Cycle(cycle(open)),
-            (Policy::Trivial | Policy::Random2 | Policy::LeastSessions, _) => Table::None,
+            (LbPolicy::HashRing(_), Table::Ring(ring)) => Table::Ring(ring.rebuilt(&servers())),
+            (LbPolicy::HashRing(_), _) => Table::Ring(Ring::new(&servers())),
+            (LbPolicy::Maglev(_), _) => Table::Maglev(Maglev::new(&servers())),
+            (LbPolicy::RoundRobin, _) => Table::Cycle(cycle(open)),
+            (LbPolicy::Trivial | LbPolicy::Random2 | LbPolicy::LeastSessions, _) => Table::None,
         }
     }
 
-    fn on_ring(&self, ring: &Ring, key: Option<&Path>, ask: &Ask<'_>) -> Option<usize> {
+    fn on_ring(&self, ring: &Ring, key: Option<&Path>, ask: &PickContext<'_>) -> Option<usize> {
         let key = key.and_then(|key| key.read(ask.metadata)).and_then(key_text);
         match key {
             Some(key) => ring.find(key.as_bytes()),
@@ -180,7 +180,7 @@ impl Balancer {
         }
     }
 
-    fn in_table(&self, table: &Maglev, key: Option<&Path>, ask: &Ask<'_>) -> Option<usize> {
+    fn in_table(&self, table: &Maglev, key: Option<&Path>, ask: &PickContext<'_>) -> Option<usize> {
         let Some(key) = key else {
             return table.at(ask.client.map_or(ask.random, client_hash));
         };
@@ -196,7 +196,7 @@ impl Balancer {
         self.open.get(open).map(|open| open.index)
     }
 
-    fn better_of_two(&self, ask: &Ask<'_>) -> Option<usize> {
+    fn better_of_two(&self, ask: &PickContext<'_>) -> Option<usize> {
         let mut random = SplitMix::new(ask.random);
         let (one, other) = (self.at_random(&mut random)?, self.at_random(&mut random)?);
         let other = if other == one { (one + 1) % self.open.len() } else { other };
@@ -206,7 +206,7 @@ impl Balancer {
     }
 
     /// Starts at random, so that equals share.
-    fn least_busy(&self, ask: &Ask<'_>) -> Option<usize> {
+    fn least_busy(&self, ask: &PickContext<'_>) -> Option<usize> {
         let start = usize::try_from(ask.random % self.open.len().max(1) as u64).ok()?;
         let (before, after) = self.open.split_at_checked(start)?;
         let all = after.iter().chain(before);
@@ -227,7 +227,7 @@ impl Balancer {
     }
 }
 
-impl Member {
+impl WeightedEndpoint {
     fn server(&self) -> Server<'_> {
         Server { address: &self.address, weight: self.weight }
     }
@@ -235,14 +235,14 @@ impl Member {
 
 impl Open {
     /// Sessions for the weight, the one to come included, so that among idle members the heavier is first.
-    fn load(&self, ask: &Ask<'_>) -> f64 {
+    fn load(&self, ask: &PickContext<'_>) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "counts of sessions are far below 2^52")]
         let sessions = (ask.sessions)(self.index).saturating_add(1) as f64;
         sessions / self.weight
     }
 }
 
-fn open(members: &[Member]) -> Vec<Open> {
+fn open(members: &[WeightedEndpoint]) -> Vec<Open> {
     let mut reach = 0.0;
     let takes_sessions = members.iter().enumerate().filter(|(_, member)| member.server().is_open());
     takes_sessions

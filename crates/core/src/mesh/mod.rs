@@ -19,11 +19,11 @@ mod rewrite;
 mod rules;
 mod value;
 
-pub use balancer::{Ask, Balancer, Member, Policy, PolicyError};
+pub use balancer::{Balancer, LbPolicy, LbPolicyError, PickContext, WeightedEndpoint};
 pub use path::Path;
-pub use predicate::{Fault, Predicate, Reason};
+pub use predicate::{Predicate, PredicateError, PredicateErrorKind};
 pub use rewrite::Rewrite;
-pub use rules::{Action, Entry, LookupError, Rule, RuleList, Verdict, lookup};
+pub use rules::{Action, LookupError, Rule, RuleList, RuleListEntry, RuleMatch, lookup};
 pub use value::key_text;
 
 /// The header with the term of the leader that makes a call: a proxy refuses a change of a term below the highest that

@@ -36,13 +36,13 @@ pub enum Action {
 pub struct RuleList {
     /// The rulelist's name.
     pub name: Arc<str>,
-    entries: Vec<Entry>,
+    entries: Vec<RuleListEntry>,
     index: Index,
 }
 
 /// A place in a rulelist.
 #[derive(Debug, Clone)]
-pub enum Entry {
+pub enum RuleListEntry {
     /// A rule that exists.
     Rule(Arc<Rule>),
     /// The name of one that does not.
@@ -51,7 +51,7 @@ pub enum Entry {
 
 /// The rule that a session got.
 #[derive(Debug, Clone)]
-pub struct Verdict<'a> {
+pub struct RuleMatch<'a> {
     /// The rulelists on the way, first to last; the rule is of the last.
     pub rulelists: Vec<&'a RuleList>,
     /// The rule.
@@ -107,26 +107,26 @@ impl RuleList {
         rules: impl IntoIterator<Item = Arc<str>>,
         find: impl Fn(&str) -> Option<Arc<Rule>>,
     ) -> Self {
-        let entry = |rule: Arc<str>| find(&rule).map_or(Entry::Missing(rule), Entry::Rule);
-        let entries: Vec<Entry> = rules.into_iter().map(entry).collect();
-        let index = Index::new(entries.iter().map(Entry::predicate));
+        let entry = |rule: Arc<str>| find(&rule).map_or(RuleListEntry::Missing(rule), RuleListEntry::Rule);
+        let entries: Vec<RuleListEntry> = rules.into_iter().map(entry).collect();
+        let index = Index::new(entries.iter().map(RuleListEntry::predicate));
         Self { name: name.into(), entries, index }
     }
 
     /// Its rules, in order.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[RuleListEntry] {
         &self.entries
     }
 
     /// The first rule that matches, or the lack of one that would have to be tried before.
     fn first_match(&self, metadata: &Value) -> Result<&Arc<Rule>, LookupError> {
         let is_hit = |place: usize| match &self.entries[place] {
-            Entry::Rule(rule) => rule.predicate.matches(metadata),
-            Entry::Missing(_) => true,
+            RuleListEntry::Rule(rule) => rule.predicate.matches(metadata),
+            RuleListEntry::Missing(_) => true,
         };
         match self.index.first(metadata, is_hit).map(|place| &self.entries[place]) {
-            Some(Entry::Rule(rule)) => Ok(rule),
-            Some(Entry::Missing(rule)) => {
+            Some(RuleListEntry::Rule(rule)) => Ok(rule),
+            Some(RuleListEntry::Missing(rule)) => {
                 Err(LookupError::Rule { rule: Arc::clone(rule), rulelist: Arc::clone(&self.name) })
             }
             None => Err(LookupError::NoRoute),
@@ -134,13 +134,13 @@ impl RuleList {
     }
 }
 
-impl Entry {
+impl RuleListEntry {
     fn predicate(&self) -> Option<&Predicate> {
         if let Self::Rule(rule) = self { Some(&rule.predicate) } else { None }
     }
 }
 
-impl Verdict<'_> {
+impl RuleMatch<'_> {
     /// The rulelist the rule was found in, with the rule, as the session's event tells it.
     pub fn message(&self) -> String {
         let rulelist = self.rulelists.last().map_or("", |list| &*list.name);
@@ -184,7 +184,7 @@ pub fn lookup<'a>(
     start: &str,
     find: impl Fn(&str) -> Option<&'a RuleList>,
     metadata: &Value,
-) -> Result<Verdict<'a>, LookupError> {
+) -> Result<RuleMatch<'a>, LookupError> {
     let mut way = Vec::new();
     let mut next = start;
     loop {
@@ -200,7 +200,7 @@ pub fn lookup<'a>(
         let rule = list.first_match(metadata)?;
         match &rule.action {
             Action::Apply(rulelist) => next = rulelist,
-            Action::Route(_, Some(_)) => return Ok(Verdict { rulelists: way, rule }),
+            Action::Route(_, Some(_)) => return Ok(RuleMatch { rulelists: way, rule }),
             Action::Route(_, None) => return Err(LookupError::NoRoute),
         }
     }

@@ -11,14 +11,12 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use portolan_core::mesh::TERM_HEADER;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Failed, LONGEST_ANSWER};
+use super::{CallError, MAX_RESPONSE_BYTES, TlsConnection};
 
 pub(super) type Request = http::Request<Full<Bytes>>;
 
@@ -31,15 +29,15 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Its body, if it says that all went well. Redirects are not followed.
-    pub(super) fn accepted(self) -> Result<Value, Failed> {
+    pub(super) fn accepted(self) -> Result<Value, CallError> {
         let body = serde_json::from_slice(&self.body);
         if self.status.is_success() {
-            return body.map_err(|_| Failed::NotUnderstood("the answer is no JSON"));
+            return body.map_err(|_| CallError::InvalidResponse("the answer is no JSON"));
         }
         let later = self.headers.get(TERM_HEADER).and_then(|term| term.to_str().ok()?.parse().ok());
         match later {
-            Some(term) if self.status == StatusCode::CONFLICT => Err(Failed::LaterTerm(term)),
-            _ => Err(Failed::refused(self.status, &body.unwrap_or_default())),
+            Some(term) if self.status == StatusCode::CONFLICT => Err(CallError::LaterTerm(term)),
+            _ => Err(CallError::refused(self.status, &body.unwrap_or_default())),
         }
     }
 }
@@ -57,7 +55,7 @@ pub(super) fn request(
     path: &str,
     body: Option<&Value>,
     Sender { token, term }: Sender<'_>,
-) -> Result<Request, Failed> {
+) -> Result<Request, CallError> {
     let changes = method != Method::GET;
     let mut request = http::Request::builder().method(method).uri(path).header(HOST, to.to_string());
     if let Some(token) = token {
@@ -74,7 +72,7 @@ pub(super) fn request(
         }
         None => Bytes::new(),
     };
-    request.body(Full::new(body)).map_err(|_| Failed::NotUnderstood("its path or token cannot be sent"))
+    request.body(Full::new(body)).map_err(|_| CallError::InvalidResponse("its path or token cannot be sent"))
 }
 
 /// Nobody reads from it between two calls: each call drives it.
@@ -85,25 +83,22 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(
-        to: SocketAddr,
-        tls: Option<&(Arc<ClientConfig>, ServerName<'static>)>,
-    ) -> Result<Self, Failed> {
-        let unreachable = |error: std::io::Error| Failed::Unreachable(error.to_string());
+    pub(super) async fn open(to: SocketAddr, tls: Option<&TlsConnection>) -> Result<Self, CallError> {
+        let unreachable = |error: std::io::Error| CallError::Unreachable(error.to_string());
         let stream = TcpStream::connect(to).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         match tls {
             None => Self::speak(stream).await,
-            Some((config, name)) => {
+            Some(TlsConnection { config, server_name }) => {
                 let connector = TlsConnector::from(Arc::clone(config));
-                Self::speak(connector.connect(name.clone(), stream).await.map_err(unreachable)?).await
+                Self::speak(connector.connect(server_name.clone(), stream).await.map_err(unreachable)?).await
             }
         }
     }
 
-    async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failed> {
+    async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, CallError> {
         let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| Failed::Unreachable(error.to_string()))?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| CallError::Unreachable(error.to_string()))?;
         // What goes wrong reaches whoever waits for an answer.
         let driver = Box::pin(async move { connection.await.unwrap_or_default() });
         Ok(Self { sender, driver, ended: false })
@@ -135,19 +130,19 @@ impl Connection {
 }
 
 /// Why there is no answer, and the request if nothing of it was sent.
-pub(super) type NotAnswered = (Failed, Option<Request>);
+pub(super) type NotAnswered = (CallError, Option<Request>);
 
 async fn exchange(sender: &mut SendRequest<Full<Bytes>>, request: Request) -> Result<Answer, NotAnswered> {
     let (head, body) = match sender.try_send_request(request).await {
         Ok(answer) => answer.into_parts(),
         Err(mut error) => {
             let unsent = error.take_message();
-            return Err((Failed::BrokeOff(error.into_error().to_string()), unsent));
+            return Err((CallError::ConnectionLost(error.into_error().to_string()), unsent));
         }
     };
-    let body = Limited::new(body, LONGEST_ANSWER)
+    let body = Limited::new(body, MAX_RESPONSE_BYTES)
         .collect()
         .await
-        .map_err(|error| (Failed::BrokeOff(error.to_string()), None))?;
+        .map_err(|error| (CallError::ConnectionLost(error.to_string()), None))?;
     Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
 }

@@ -1,10 +1,10 @@
 //! The REST API of a proxy: l7mp's, and what ours has beyond it.
 //!
-//! A [`Proxy`] makes one call at a time on one connection that it keeps. It first asks what it speaks to, without
+//! A [`ProxyClient`] makes one call at a time on one connection that it keeps. It first asks what it speaks to, without
 //! credentials, so that a token never reaches a proxy that does not know tokens.
 
 mod connection;
-mod failed;
+mod error;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -22,19 +22,19 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use connection::{Answer, Connection, NotAnswered, Request, Sender};
-pub use failed::Failed;
-pub use tls::{BadFile, TlsFiles};
+pub use error::CallError;
+pub use tls::{ClientCertificate, TlsFileError, TlsFiles};
 
 /// A proxy that does not take a connection within this time is taken for unreachable.
-pub const CONNECT_TIME: Duration = Duration::from_secs(1);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A call that is not answered within this time has failed, and may have had its effect.
-pub const CALL_TIME: Duration = Duration::from_secs(5);
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer answers are cut off.
-pub const LONGEST_ANSWER: usize = 64 << 20;
+pub const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 /// What a proxy is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Flavour {
+pub enum ProxyIdentity {
     /// Ours.
     Portolan {
         /// Made anew each time the process starts.
@@ -54,21 +54,30 @@ pub enum Flavour {
 pub struct Credentials {
     /// Sent as bearer token.
     pub token: Option<Arc<str>>,
-    /// The term in which the caller leads, sent with every call that changes something; ours refuses a lower one than
-    /// it has seen.
+    /// The leader's term, sent with every call that changes something: a proxy of ours refuses a lower one than the
+    /// highest it has seen.
     pub term: Option<u64>,
-    /// Speak TLS, and to whom.
-    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// Connect over TLS; none is plain TCP.
+    pub tls: Option<TlsConnection>,
+}
+
+/// How to connect over TLS.
+#[derive(Clone)]
+pub struct TlsConnection {
+    /// Certificates and versions.
+    pub config: Arc<ClientConfig>,
+    /// The name that the proxy's certificate must have.
+    pub server_name: ServerName<'static>,
 }
 
 /// One proxy.
-pub struct Proxy {
+pub struct ProxyClient {
     address: SocketAddr,
     credentials: Credentials,
     connection: Mutex<Option<Connection>>,
 }
 
-impl Proxy {
+impl ProxyClient {
     /// Speaks to the proxy at this address, once it is called.
     pub fn new(address: SocketAddr, credentials: Credentials) -> Self {
         Self { address, credentials, connection: Mutex::new(None) }
@@ -80,7 +89,7 @@ impl Proxy {
     }
 
     /// What it is. Asked without a token first.
-    pub async fn flavour(&self) -> Result<Flavour, Failed> {
+    pub async fn identify(&self) -> Result<ProxyIdentity, CallError> {
         let answer = self.exchange(Method::GET, "/api/v1/admin", None, Sender::default()).await?;
         let guarded =
             answer.status == http::StatusCode::UNAUTHORIZED
@@ -90,14 +99,18 @@ impl Proxy {
         let admin = if guarded { self.get("/api/v1/admin").await? } else { answer.accepted()? };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Ok(match admin.get("portolan") {
-            Some(ours) => Flavour::Portolan { instance: text(&ours["instance"]) },
-            None if guarded => return Err(Failed::NotUnderstood("asked for a token as ours does, but is not ours")),
-            None => Flavour::L7mp { version: text(&admin["version"]), strict: admin["strict"] == Value::Bool(true) },
+            Some(ours) => ProxyIdentity::Portolan { instance: text(&ours["instance"]) },
+            None if guarded => {
+                return Err(CallError::InvalidResponse("asked for a token as ours does, but is not ours"));
+            }
+            None => {
+                ProxyIdentity::L7mp { version: text(&admin["version"]), strict: admin["strict"] == Value::Bool(true) }
+            }
         })
     }
 
     /// Reads.
-    pub async fn get(&self, path: &str) -> Result<Value, Failed> {
+    pub async fn get(&self, path: &str) -> Result<Value, CallError> {
         self.call(Method::GET, path, None).await
     }
 
@@ -112,7 +125,7 @@ impl Proxy {
     }
 
     /// Makes a call; what it answers, if it was accepted.
-    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failed> {
+    pub async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, CallError> {
         let sender = Sender { token: self.credentials.token.as_deref(), term: self.credentials.term };
         self.exchange(method, path, body, sender).await?.accepted()
     }
@@ -123,7 +136,7 @@ impl Proxy {
         path: &str,
         body: Option<&Value>,
         sender: Sender<'_>,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<Answer, CallError> {
         let request = connection::request(self.address, method, path, body, sender)?;
         let mut kept = self.connection.lock().await;
         // One that the proxy closed since the last call is noticed now, before it saw anything of this one.
@@ -144,15 +157,16 @@ impl Proxy {
         kept: &mut Option<Connection>,
         request: Request,
     ) -> Result<Answer, NotAnswered> {
-        let answer = timeout(CALL_TIME, connection.send(request)).await.unwrap_or(Err((Failed::TimedOut, None)))?;
+        let answer =
+            timeout(CALL_TIMEOUT, connection.send(request)).await.unwrap_or(Err((CallError::TimedOut, None)))?;
         *kept = Some(connection);
         Ok(answer)
     }
 
-    async fn connect(&self) -> Result<Connection, Failed> {
+    async fn connect(&self) -> Result<Connection, CallError> {
         let opening = Connection::open(self.address, self.credentials.tls.as_ref());
-        timeout(CONNECT_TIME, opening)
+        timeout(CONNECT_TIMEOUT, opening)
             .await
-            .unwrap_or_else(|_| Err(Failed::Unreachable(format!("no connection within {CONNECT_TIME:?}"))))
+            .unwrap_or_else(|_| Err(CallError::Unreachable(format!("no connection within {CONNECT_TIMEOUT:?}"))))
     }
 }

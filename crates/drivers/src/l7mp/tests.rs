@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{Credentials, Failed, Flavour, Proxy};
+use super::{CallError, Credentials, ProxyClient, ProxyIdentity};
 
 /// What a proxy is told to answer to one request, and whether it then closes the connection.
 struct Said {
@@ -84,15 +84,15 @@ async fn a_token_is_shown_only_to_a_proxy_that_asks_as_ours_does() -> anyhow::Re
     let denied = "401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"portolan\"";
     let ours = json!({ "version": "0.5.7", "portolan": { "instance": "i-1" } });
     let mut playing = proxy(vec![said(denied, &json!({})), said("200 OK", &ours)]).await?;
-    let flavour = Proxy::new(playing.address, with_token()).flavour().await?;
-    assert_eq!(flavour, Flavour::Portolan { instance: "i-1".into() });
+    let flavour = ProxyClient::new(playing.address, with_token()).identify().await?;
+    assert_eq!(flavour, ProxyIdentity::Portolan { instance: "i-1".into() });
     assert!(!playing.heard.recv().await.context("first request")?.to_lowercase().contains("authorization"));
     assert!(playing.heard.recv().await.context("second request")?.contains("Bearer secret"));
 
     let theirs = json!({ "version": "0.5.7", "strict": true });
     let mut playing = proxy(vec![said("200 OK", &theirs)]).await?;
-    let flavour = Proxy::new(playing.address, with_token()).flavour().await?;
-    assert_eq!(flavour, Flavour::L7mp { version: "0.5.7".into(), strict: true });
+    let flavour = ProxyClient::new(playing.address, with_token()).identify().await?;
+    assert_eq!(flavour, ProxyIdentity::L7mp { version: "0.5.7".into(), strict: true });
     assert!(!playing.heard.recv().await.context("only request")?.to_lowercase().contains("authorization"));
     Ok(())
 }
@@ -108,11 +108,11 @@ async fn what_a_refusal_means_is_read_from_its_content() -> anyhow::Result<()> {
     ];
     let answers = contents.map(|content| said("400 Bad Request", &json!({ "status": 400, "content": content })));
     let playing = proxy(answers.into()).await?;
-    let proxy = Proxy::new(playing.address, Credentials::default());
+    let proxy = ProxyClient::new(playing.address, Credentials::default());
     let mut read = Vec::new();
     for _ in contents {
         let failed = proxy.call(Method::DELETE, "/api/v1/routes/r", None).await.expect_err("it refuses");
-        read.push((failed.is_already_defined(), failed.is_gone(), failed.is_stale_session()));
+        read.push((failed.is_already_defined(), failed.is_not_found(), failed.is_stale_session()));
     }
     let expected =
         [(true, false, false), (false, true, false), (false, true, false), (false, false, true), (false, false, false)];
@@ -125,7 +125,7 @@ async fn calls_share_a_connection_and_one_closed_meanwhile_is_opened_again() -> 
     let closing = Said { close: true, ..said("200 OK", &json!({ "status": 200 })) };
     let answers = vec![said("200 OK", &json!([])), closing, said("200 OK", &json!(["third"]))];
     let mut playing = proxy(answers).await?;
-    let proxy = Proxy::new(playing.address, Credentials::default());
+    let proxy = ProxyClient::new(playing.address, Credentials::default());
     assert_eq!(proxy.get("/api/v1/listeners").await?, json!([]));
     let cluster = json!({ "cluster": { "name": "c" } });
     proxy.call(Method::POST, "/api/v1/clusters", Some(&cluster)).await?;
@@ -141,8 +141,8 @@ async fn calls_share_a_connection_and_one_closed_meanwhile_is_opened_again() -> 
 async fn a_redirect_is_not_followed() -> anyhow::Result<()> {
     let playing = proxy(vec![said("302 Found\r\nLocation: http://127.0.0.1:1/", &json!({}))]).await?;
     let failed =
-        Proxy::new(playing.address, Credentials::default()).get("/api/v1/admin").await.expect_err("it redirects");
-    assert!(matches!(failed, Failed::Refused { status, .. } if status.is_redirection()), "{failed}");
+        ProxyClient::new(playing.address, Credentials::default()).get("/api/v1/admin").await.expect_err("it redirects");
+    assert!(matches!(failed, CallError::Rejected { status, .. } if status.is_redirection()), "{failed}");
     Ok(())
 }
 
@@ -150,7 +150,7 @@ async fn a_redirect_is_not_followed() -> anyhow::Result<()> {
 async fn a_proxy_that_is_not_there_or_breaks_off_is_told_apart() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let proxy = Proxy::new(address, Credentials::default());
+    let proxy = ProxyClient::new(address, Credentials::default());
     let cut = async move {
         let (mut stream, _) = listener.accept().await?;
         read(&mut stream).await
@@ -158,8 +158,8 @@ async fn a_proxy_that_is_not_there_or_breaks_off_is_told_apart() -> anyhow::Resu
     let (failed, cut) = tokio::join!(proxy.get("/api/v1/admin"), cut);
     cut?;
     let failed = failed.expect_err("it breaks off");
-    assert!(matches!(failed, Failed::BrokeOff(_)), "{failed}");
+    assert!(matches!(failed, CallError::ConnectionLost(_)), "{failed}");
     let failed = proxy.get("/api/v1/admin").await.expect_err("nobody listens");
-    assert!(matches!(failed, Failed::Unreachable(_)), "{failed}");
+    assert!(matches!(failed, CallError::Unreachable(_)), "{failed}");
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::sync::Groups;
 use crate::config::snapshot::Names;
 use crate::config::types::{Balancer as BalancerKind, Cluster, EndpointState as Wanted, Name, ObjectId};
 use parking_lot::Mutex;
-use portolan_core::mesh::{Ask, Balancer, Member, Path, Policy};
+use portolan_core::mesh::{Balancer, LbPolicy, Path, PickContext, WeightedEndpoint};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -158,7 +158,8 @@ impl Layout {
         let sessions = |at: usize| self.states.get(at).map_or(0, |state| state.sessions.load(Relaxed) as u64);
         let by_turns = self.cluster.balancer == BalancerKind::RoundRobin;
         let turn = if by_turns { self.outlet.turns.fetch_add(1, Relaxed) } else { 0 };
-        let picked = self.balancer.pick(&Ask { metadata, client, random, turn, sessions: &sessions })?;
+        let picked =
+            self.balancer.pick(&PickContext { metadata, client, random, sequence: turn, sessions: &sessions })?;
         if self.states[picked].health.lock().takes(now) {
             return Some(picked);
         }
@@ -188,21 +189,21 @@ fn takes_sessions(cluster: &Cluster, at: usize) -> bool {
     cluster.endpoints.get(at).is_some_and(|endpoint| endpoint.weight > 0 && endpoint.state == Wanted::Active)
 }
 
-fn members(cluster: &Cluster) -> Vec<Member> {
+fn members(cluster: &Cluster) -> Vec<WeightedEndpoint> {
     let weight = |at: usize| if takes_sessions(cluster, at) { f64::from(cluster.endpoints[at].weight) } else { 0.0 };
     let endpoints = cluster.endpoints.iter().enumerate();
-    endpoints.map(|(at, endpoint)| Member { address: endpoint.address.clone(), weight: weight(at) }).collect()
+    endpoints.map(|(at, endpoint)| WeightedEndpoint { address: endpoint.address.clone(), weight: weight(at) }).collect()
 }
 
-fn policy(kind: &BalancerKind) -> Policy {
+fn policy(kind: &BalancerKind) -> LbPolicy {
     let path = |key: &Option<String>| key.as_deref().map(Path::new);
     match kind {
-        BalancerKind::Trivial => Policy::Trivial,
-        BalancerKind::HashRing { key } => Policy::HashRing(path(key)),
-        BalancerKind::Maglev { key } => Policy::Maglev(path(key)),
-        BalancerKind::RoundRobin => Policy::RoundRobin,
-        BalancerKind::Random2 => Policy::Random2,
-        BalancerKind::LeastSessions => Policy::LeastSessions,
+        BalancerKind::Trivial => LbPolicy::Trivial,
+        BalancerKind::HashRing { key } => LbPolicy::HashRing(path(key)),
+        BalancerKind::Maglev { key } => LbPolicy::Maglev(path(key)),
+        BalancerKind::RoundRobin => LbPolicy::RoundRobin,
+        BalancerKind::Random2 => LbPolicy::Random2,
+        BalancerKind::LeastSessions => LbPolicy::LeastSessions,
     }
 }
 

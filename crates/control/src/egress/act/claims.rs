@@ -7,8 +7,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 use portolan_api::address_claim::{AddressClaim, AddressClaimSpec, EgressClaim, HoldingState};
-use portolan_api::words;
-use portolan_core::egress::{GatewayName, NodeName, Placed};
+use portolan_api::well_known;
+use portolan_core::egress::{GatewayName, NodeName, PlannedAddress};
 use portolan_core::net::claim_name;
 
 use super::super::claim_gc::ClaimGc;
@@ -63,7 +63,7 @@ impl ClaimChange {
 }
 
 fn change(cache: &Cache, model: &Model, gc: &ClaimGc, standbys: &mut Standbys<'_>, address: IpAddr) -> ClaimChange {
-    let (wanted, seen) = (model.planner.placed(address), cache.claim(address));
+    let (wanted, seen) = (model.planner.planned(address), cache.claim(address));
     match (wanted, seen) {
         (Some(placed), None) => {
             let record = record(address, &placed, None, standbys);
@@ -80,14 +80,14 @@ fn change(cache: &Cache, model: &Model, gc: &ClaimGc, standbys: &mut Standbys<'_
             }
             let record = record(address, &placed, Some((before, &seen)), standbys);
             if seen.spec.egress.as_ref() == Some(&record)
-                && seen.finalizers().iter().any(|own| own == words::ADDRESS_CLAIM_FINALIZER)
+                && seen.finalizers().iter().any(|own| own == well_known::ADDRESS_CLAIM_FINALIZER)
             {
                 return ClaimChange::Nothing;
             }
             let mut claim = seen.as_ref().clone();
             claim.spec.egress = Some(record);
             if claim.metadata.deletion_timestamp.is_none() {
-                claim.finalizers_mut().push(words::ADDRESS_CLAIM_FINALIZER.to_owned());
+                claim.finalizers_mut().push(well_known::ADDRESS_CLAIM_FINALIZER.to_owned());
                 claim.finalizers_mut().dedup();
             }
             ClaimChange::Replace(Box::new(claim))
@@ -102,8 +102,8 @@ fn change(cache: &Cache, model: &Model, gc: &ClaimGc, standbys: &mut Standbys<'_
 }
 
 /// The claim says what the plan cannot have known: another leader made it anew, or moved it.
-fn is_newer(seen: &EgressClaim, placed: &Placed) -> bool {
-    seen.gateway != *placed.held.gateway || seen.epoch > placed.held.epoch
+fn is_newer(seen: &EgressClaim, placed: &PlannedAddress) -> bool {
+    seen.gateway != *placed.record.gateway || seen.epoch > placed.record.epoch
 }
 
 /// The old owner has nothing of it any more, or cannot: then the address may be given again.
@@ -120,7 +120,7 @@ fn withdrawn(model: &Model, claim: &AddressClaim) -> bool {
 /// A claim that is being deleted, without what holds it; none if nothing of ours does.
 fn unheld(seen: &AddressClaim) -> Option<Box<AddressClaim>> {
     let mut claim = seen.clone();
-    claim.finalizers_mut().retain(|finalizer| finalizer != words::ADDRESS_CLAIM_FINALIZER);
+    claim.finalizers_mut().retain(|finalizer| finalizer != well_known::ADDRESS_CLAIM_FINALIZER);
     (claim.finalizers() != seen.finalizers()).then(|| Box::new(claim))
 }
 
@@ -139,8 +139,8 @@ fn claim(name: String, record: EgressClaim) -> AddressClaim {
     AddressClaim {
         metadata: ObjectMeta {
             name: Some(name),
-            labels: Some(BTreeMap::from([(words::USE.to_owned(), "egress".to_owned())])),
-            finalizers: Some(vec![words::ADDRESS_CLAIM_FINALIZER.to_owned()]),
+            labels: Some(BTreeMap::from([(well_known::USE.to_owned(), "egress".to_owned())])),
+            finalizers: Some(vec![well_known::ADDRESS_CLAIM_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: AddressClaimSpec { egress: Some(record) },
@@ -151,37 +151,37 @@ fn claim(name: String, record: EgressClaim) -> AddressClaim {
 /// What is to be recorded for an address. Who stands by stays as recorded while all of them can.
 fn record(
     address: IpAddr,
-    placed: &Placed,
+    placed: &PlannedAddress,
     seen: Option<(&EgressClaim, &AddressClaim)>,
     standbys: &mut Standbys<'_>,
 ) -> EgressClaim {
-    let node = placed.held.node.as_deref().map(str::to_owned);
+    let node = placed.record.node.as_deref().map(str::to_owned);
     let before = seen.map(|(before, _)| before);
     let settled = seen.and_then(|(_, claim)| claim.status.as_ref()?.egress.as_ref()).is_some_and(|holding| {
-        holding.node == node && holding.epoch == Some(placed.held.epoch) && holding.state == Some(HoldingState::Held)
+        holding.node == node && holding.epoch == Some(placed.record.epoch) && holding.state == Some(HoldingState::Held)
     });
     let previous_node = match before {
         Some(before) if before.node != node => before.node.clone(),
         Some(before) if !settled => before.previous_node.clone(),
         Some(_) | None => None,
     };
-    standbys.work_out(&placed.held.gateway, placed.held.node.as_ref());
+    standbys.work_out(&placed.record.gateway, placed.record.node.as_ref());
     let standby = match before {
         Some(before)
-            if before.node == node && standbys.all_can(&placed.held.gateway, node.as_deref(), &before.standby) =>
+            if before.node == node && standbys.all_can(&placed.record.gateway, node.as_deref(), &before.standby) =>
         {
             before.standby.clone()
         }
         Some(_) | None => standbys.fresh.get(&address).into_iter().flatten().map(ToString::to_string).collect(),
     };
     EgressClaim {
-        gateway: placed.held.gateway.to_string(),
-        pair: placed.held.pair.map(|pair| pair.to_string()),
-        slot: placed.held.slot,
+        gateway: placed.record.gateway.to_string(),
+        pair: placed.record.pair.map(|pair| pair.to_string()),
+        slot: placed.record.slot,
         node,
         previous_node,
         standby,
-        epoch: placed.held.epoch,
+        epoch: placed.record.epoch,
     }
 }
 
@@ -200,7 +200,7 @@ impl<'a> Standbys<'a> {
 
     fn work_out(&mut self, gateway: &GatewayName, node: Option<&NodeName>) {
         let planner = &self.model.planner;
-        self.eligible.entry(gateway.clone()).or_insert_with(|| planner.eligible(gateway));
+        self.eligible.entry(gateway.clone()).or_insert_with(|| planner.ready_nodes(gateway));
         if let Some(node) = node
             && self.owners.insert((gateway.clone(), node.clone()))
         {
@@ -220,12 +220,12 @@ impl<'a> Standbys<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan_core::egress::Held;
+    use portolan_core::egress::AddressRecord;
 
     #[test]
     fn a_claim_that_another_leader_made_or_moved_after_the_plan_is_not_written_over() {
-        let held = Held { gateway: "eg1".into(), pair: None, slot: 5, node: Some("n1".into()), epoch: 2 };
-        let placed = Placed { held, standby: Vec::new(), outside_pool: false };
+        let held = AddressRecord { gateway: "eg1".into(), pair: None, slot: 5, node: Some("n1".into()), epoch: 2 };
+        let placed = PlannedAddress { record: held, standby: Vec::new(), outside_pool: false };
         for (gateway, epoch, news) in [("eg1", 2, false), ("eg1", 1, false), ("eg1", 3, true), ("eg2", 1, true)] {
             let seen = EgressClaim { gateway: gateway.to_owned(), epoch, ..EgressClaim::default() };
             assert_eq!(is_newer(&seen, &placed), news, "{gateway} {epoch}");

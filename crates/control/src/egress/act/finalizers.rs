@@ -2,7 +2,7 @@
 //! somebody uses it; gone when it is deleted and unused.
 
 use kube::ResourceExt as _;
-use portolan_api::words::egress::GATEWAY_FINALIZER;
+use portolan_api::well_known::egress::GATEWAY_FINALIZER;
 use portolan_core::egress::GatewayName;
 
 use super::super::model::Model;

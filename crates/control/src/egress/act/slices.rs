@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::Resource;
 use kube::api::ObjectMeta;
 use portolan_api::egress::{ENDPOINTS_PER_SLICE, EgressClusterEndpointSlice, EgressEndpointSlice, Endpoint};
-use portolan_api::words::egress::POLICY_NAME;
+use portolan_api::well_known::egress::POLICY_NAME;
 use portolan_core::egress::PolicyName;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use kube::ResourceExt;
 use portolan_api::egress::{EgressGateway, IpPools};
-use portolan_api::words::{egress as words, reasons};
+use portolan_api::well_known::{egress as words, reasons};
 use portolan_core::egress::{Eip, Gateway, GatewayName};
 use portolan_core::net::{AddressSet, Family, Pool, Range};
 use portolan_core::select::Selector;

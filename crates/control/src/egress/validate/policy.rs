@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use kube::api::ObjectMeta;
 use portolan_api::egress::{AppliedTo, EgressClusterPolicy, EgressIp, EgressPolicy, EgressPolicyStatus};
-use portolan_api::words::{egress as words, reasons};
-use portolan_core::egress::{Ask, Eip, GatewayName, Policy, PolicyName};
+use portolan_api::well_known::{egress as words, reasons};
+use portolan_core::egress::{AddressRequest, Eip, GatewayName, Policy, PolicyName};
 use portolan_core::select::Labels;
 
 use super::words::ask;
@@ -132,16 +132,16 @@ pub(in crate::egress) fn policy(
         uid: view.metadata.uid.as_deref().unwrap_or_default().into(),
         gateway: gateway.unwrap_or_else(|| GatewayName::from("")),
         created: view.created(),
-        ask: if refused && explicit.is_none() { recorded_ask(view) } else { ask(view.egress_ip, explicit) },
+        request: if refused && explicit.is_none() { recorded_ask(view) } else { ask(view.egress_ip, explicit) },
         refused,
     };
     Standing { policy: Some(policy), problem }
 }
 
 /// What a refused policy counts as asking for: what it has.
-fn recorded_ask(view: PolicyView<'_>) -> Ask {
+fn recorded_ask(view: PolicyView<'_>) -> AddressRequest {
     match view.granted() {
-        Some((eip, _)) if eip.is_none() => Ask::NodeAddress,
+        Some((eip, _)) if eip.is_none() => AddressRequest::NodeAddress,
         Some(_) | None => ask(view.egress_ip, Eip::default()),
     }
 }

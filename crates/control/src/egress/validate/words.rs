@@ -1,7 +1,7 @@
 //! The words of the wire that choose a mode. Upper and lower case are the same; an unknown word is a warning.
 
 use portolan_api::egress::EgressIp;
-use portolan_core::egress::{Ask, Eip, NodeMode};
+use portolan_core::egress::{AddressRequest, Eip, NodeMode};
 
 /// How many policies share a node or an address with `Limit`, unless said otherwise.
 const DEFAULT_LIMIT: u16 = 5;
@@ -17,25 +17,25 @@ pub(super) fn node_mode(word: Option<&str>, limit: Option<u16>) -> (NodeMode, bo
 }
 
 /// What a policy asks for when it names no address, and whether the word for it was known.
-pub(super) fn eip_mode(word: Option<&str>, limit: Option<u16>) -> (Ask, bool) {
+pub(super) fn eip_mode(word: Option<&str>, limit: Option<u16>) -> (AddressRequest, bool) {
     match word.unwrap_or_default().to_ascii_lowercase().as_str() {
-        "default" | "" => (Ask::Default, true),
-        "rr" | "preferunallocated" => (Ask::PreferUnallocated, true),
-        "random" => (Ask::Random, true),
-        "limit" => (Ask::Limit(limit.unwrap_or(DEFAULT_LIMIT).max(1)), true),
-        _ => (Ask::Default, false),
+        "default" | "" => (AddressRequest::Default, true),
+        "rr" | "preferunallocated" => (AddressRequest::PreferUnallocated, true),
+        "random" => (AddressRequest::Random, true),
+        "limit" => (AddressRequest::Limit(limit.unwrap_or(DEFAULT_LIMIT).max(1)), true),
+        _ => (AddressRequest::Default, false),
     }
 }
 
 /// What a policy asks for.
-pub(super) fn ask(egress_ip: Option<&EgressIp>, explicit: Eip) -> Ask {
-    let Some(egress_ip) = egress_ip else { return Ask::Default };
+pub(super) fn ask(egress_ip: Option<&EgressIp>, explicit: Eip) -> AddressRequest {
+    let Some(egress_ip) = egress_ip else { return AddressRequest::Default };
     if egress_ip.use_node_ip == Some(true) {
-        Ask::NodeAddress
+        AddressRequest::NodeAddress
     } else if explicit.is_none() {
         eip_mode(egress_ip.allocator_policy.as_deref(), egress_ip.limit).0
     } else {
-        Ask::Explicit(explicit)
+        AddressRequest::Explicit(explicit)
     }
 }
 
@@ -78,10 +78,10 @@ mod tests {
         assert_eq!(node_mode(Some("fewestNODES"), None).0, NodeMode::FewestNodes);
         assert_eq!(node_mode(Some("limit"), None).0, NodeMode::Limit(5));
         assert_eq!(node_mode(Some("Limit"), Some(2)).0, NodeMode::Limit(2));
-        assert_eq!(eip_mode(Some("RR"), None).0, Ask::PreferUnallocated);
-        assert_eq!(eip_mode(Some("PreferUnallocated"), None).0, Ask::PreferUnallocated);
-        assert_eq!(eip_mode(Some("random"), None).0, Ask::Random);
-        assert_eq!(eip_mode(Some("LIMIT"), Some(9)).0, Ask::Limit(9));
-        assert_eq!(eip_mode(Some("whatever"), None), (Ask::Default, false));
+        assert_eq!(eip_mode(Some("RR"), None).0, AddressRequest::PreferUnallocated);
+        assert_eq!(eip_mode(Some("PreferUnallocated"), None).0, AddressRequest::PreferUnallocated);
+        assert_eq!(eip_mode(Some("random"), None).0, AddressRequest::Random);
+        assert_eq!(eip_mode(Some("LIMIT"), Some(9)).0, AddressRequest::Limit(9));
+        assert_eq!(eip_mode(Some("whatever"), None), (AddressRequest::Default, false));
     }
 }

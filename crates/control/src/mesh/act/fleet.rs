@@ -7,8 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use portolan_core::mesh::control::types::ObjectName;
 use portolan_core::mesh::control::wire::ProxyConfig;
-use portolan_core::mesh::control::{Domain, Mark, Names, Note, Ownership, ProxyFacts, Reason, Resolver};
-use portolan_drivers::l7mp::{Credentials, Proxy};
+use portolan_core::mesh::control::{
+    ClusterDomain, ConfigKeys, Diagnostic, Ownership, ProxyInfo, ProxyRole, Reason, Resolver,
+};
+use portolan_drivers::l7mp::{Credentials, ProxyClient, TlsConnection};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::{Notify, Semaphore};
@@ -28,13 +30,13 @@ const AT_ONCE: usize = 64;
 /// What a proxy is to hold, as far as it was not told yet.
 #[derive(Default)]
 pub(in super::super) struct PendingConfig {
-    /// Names of what may differ.
-    pub(in super::super) names: Names,
+    /// ConfigKeys of what may differ.
+    pub(in super::super) names: ConfigKeys,
     /// What it should hold, of the things named.
     pub(in super::super) config: ProxyConfig,
     pub(in super::super) revision: u64,
     /// What they take the proxy for.
-    pub(in super::super) of: ProxyFacts,
+    pub(in super::super) of: ProxyInfo,
 }
 
 impl PendingConfig {
@@ -52,11 +54,11 @@ pub(in super::super) struct Report {
     pub(in super::super) in_force: u64,
     /// It does not answer, or not as it should.
     pub(in super::super) away: Option<String>,
-    pub(in super::super) facts: Option<ProxyFacts>,
+    pub(in super::super) facts: Option<ProxyInfo>,
     /// What it would not take, in its own words.
     pub(in super::super) refused: BTreeMap<Owner, String>,
     /// What it lacks, or did at a price.
-    pub(in super::super) notes: BTreeMap<Owner, Note>,
+    pub(in super::super) notes: BTreeMap<Owner, Diagnostic>,
 }
 
 /// Where the loop and a proxy's task meet.
@@ -149,7 +151,7 @@ impl Fleet {
         let (Some(identity), Some(term)) = (identity, &self.term) else { return MemberChange::Gone };
         let tls = match (&self.tls, server_name(name)) {
             (None, _) => None,
-            (Some(config), Some(name)) => Some((Arc::clone(config), name)),
+            (Some(config), Some(server_name)) => Some(TlsConnection { config: Arc::clone(config), server_name }),
             // better not at all than in the clear
             (Some(_), None) => return MemberChange::Gone,
         };
@@ -157,7 +159,7 @@ impl Fleet {
         let channel = Arc::new(ProxyChannel::default());
         let stop = CancellationToken::new();
         let worker = Worker::new(Setup {
-            proxy: Proxy::new(identity.address, credentials),
+            proxy: ProxyClient::new(identity.address, credentials),
             term: term.clone(),
             channel: Arc::clone(&channel),
             pod: name.clone(),
@@ -186,9 +188,9 @@ impl Fleet {
     pub(in super::super) fn configure(
         &mut self,
         name: &ObjectName,
-        names: Names,
+        names: ConfigKeys,
         config: &ProxyConfig,
-        of: ProxyFacts,
+        of: ProxyInfo,
     ) {
         let domain = &self.ownership.domain;
         let Some(member) = self.members.get_mut(name) else { return };
@@ -221,7 +223,7 @@ impl Fleet {
             let is_new = |(owner, text): &(&Owner, &String)| member.seen.refused.get(*owner) != Some(*text);
             let refused = report.refused.iter().filter(is_new);
             let refused = refused.map(|(owner, text)| (owner.clone(), text.clone())).collect();
-            let is_cut = |(owner, note): &(&Owner, &Note)| {
+            let is_cut = |(owner, note): &(&Owner, &Diagnostic)| {
                 note.reason == Reason::SessionsCut && member.moved.contains_key(*owner)
             };
             let cut = report.notes.iter().filter(is_cut);
@@ -266,7 +268,7 @@ impl Fleet {
     pub(in super::super) fn count(&self) -> Census {
         let mut census = Census::default();
         for member in self.members.values() {
-            let flavour = member.seen.facts.as_ref().map(|facts| facts.flavour);
+            let flavour = member.seen.facts.as_ref().map(|facts| facts.implementation);
             *census.proxies.entry((flavour, member.seen.away.is_some())).or_default() += 1;
             census.behind += usize::from(member.seen.in_force < member.revision);
         }
@@ -291,7 +293,7 @@ pub(in super::super) struct ReportDelta {
     /// Objects that may fare differently now.
     pub(in super::super) about: BTreeSet<Owner>,
     /// What is new of the proxy itself.
-    pub(in super::super) facts: Option<ProxyFacts>,
+    pub(in super::super) facts: Option<ProxyInfo>,
     /// What it refuses from here on, in its own words.
     pub(in super::super) refused: Vec<(Owner, String)>,
     /// Whose sessions it ended.
@@ -304,11 +306,11 @@ pub(in super::super) enum ProgramState<'a> {
     Pending,
     Away(&'a str),
     Refused(&'a str),
-    Lacks(&'a Note),
+    Lacks(&'a Diagnostic),
 }
 
 /// Whose a thing on a proxy is, by its name.
-pub(in super::super) fn owner(domain: &Domain, name: &str) -> Option<Owner> {
+pub(in super::super) fn owner(domain: &ClusterDomain, name: &str) -> Option<Owner> {
     let name = name.split_once('@').map_or(name, |(cluster, _)| cluster);
     domain.parse(name.split_once('~').map_or(name, |(owner, _)| owner))
 }
@@ -321,7 +323,7 @@ fn server_name(pod: &ObjectName) -> Option<ServerName<'static>> {
 /// None for a pod that runs no proxy, or none that can be reached.
 fn identity(name: &ObjectName, cache: &Cache, resolver: &Resolver) -> Option<Identity> {
     let plain = resolver.world().pods.get(name).filter(|pod| !pod.ended)?;
-    let Mark::Proxy(port) = plain.mark() else { return None };
+    let ProxyRole::Proxy(port) = plain.proxy_role() else { return None };
     let address = SocketAddr::new(*plain.addresses.first()?, port);
     let mut token = None;
     cache.secrets.in_namespace(&name.namespace, |_, secret| token = validate::token(secret));

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use portolan_api::mesh::{Target, TargetSpec, VirtualService, VirtualServiceSpec};
-use portolan_core::mesh::control::types::{Kind, ObjectName};
-use portolan_core::mesh::control::{GeneratedObject, Resolver, Standing};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
+use portolan_core::mesh::control::{GeneratedObject, ObjectOrigin, Resolver};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -63,23 +63,23 @@ impl Generating<'_> {
     /// What a generated object needs.
     pub(in super::super) fn prepare(&self, (kind, name): &Owner) -> Prepared<Generation> {
         match kind {
-            Kind::VirtualService => self.one(&self.cache.virtual_services, *kind, name),
-            Kind::Target => self.one(&self.cache.targets, *kind, name),
-            Kind::Route | Kind::Rule | Kind::Service => Prepared::Nothing,
+            MeshKind::VirtualService => self.one(&self.cache.virtual_services, *kind, name),
+            MeshKind::Target => self.one(&self.cache.targets, *kind, name),
+            MeshKind::Route | MeshKind::Rule | MeshKind::Service => Prepared::Nothing,
         }
     }
 
-    fn one<K: Generated>(&self, store: &Store<K>, kind: Kind, name: &ObjectName) -> Prepared<Generation> {
+    fn one<K: Generated>(&self, store: &Store<K>, kind: MeshKind, name: &ObjectName) -> Prepared<Generation> {
         let wanted = self.resolver.generated(kind, name);
         let Some(seen) = store.get(&key(name)) else {
             return wanted.map_or(Prepared::Nothing, |wanted| self.create(store, &(kind, name.clone()), &wanted));
         };
-        match (self.resolver.standing(kind, name), wanted) {
+        match (self.resolver.origin(kind, name), wanted) {
             // a user's object, or not resolved yet
-            (None | Some(Standing::User), _) => Prepared::Nothing,
-            (Some(Standing::Taken), _) => self.hand_over(store, &seen),
-            (Some(Standing::Generated), None) => self.delete(store, seen),
-            (Some(Standing::Generated), Some(wanted)) => self.update(store, &seen, name, &wanted),
+            (None | Some(ObjectOrigin::User), _) => Prepared::Nothing,
+            (Some(ObjectOrigin::TakenOver), _) => self.hand_over(store, &seen),
+            (Some(ObjectOrigin::Generated), None) => self.delete(store, seen),
+            (Some(ObjectOrigin::Generated), Some(wanted)) => self.update(store, &seen, name, &wanted),
         }
     }
 
@@ -167,7 +167,7 @@ fn metadata(name: &ObjectName, wanted: &GeneratedObject) -> ObjectMeta {
         map.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
     };
     let owners = wanted.owners.iter().map(|owner| OwnerReference {
-        api_version: if owner.kind == Kind::Service { "v1" } else { "l7mp.io/v1" }.to_owned(),
+        api_version: if owner.kind == MeshKind::Service { "v1" } else { "l7mp.io/v1" }.to_owned(),
         kind: owner.kind.as_str().to_owned(),
         name: owner.name.to_string(),
         uid: owner.uid.to_string(),

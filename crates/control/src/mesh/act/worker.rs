@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::wire::ProxyConfig;
-use portolan_core::mesh::control::{Call, Flavour, Names, Note, Observed, Ownership, ProxyFacts, Steps, Verb, diff};
-use portolan_drivers::l7mp::{self, Failed, Proxy};
+use portolan_core::mesh::control::{
+    CallMethod, CallPlan, ConfigKeys, Diagnostic, ObservedConfig, Ownership, ProxyCall, ProxyImplementation, ProxyInfo,
+    diff,
+};
+use portolan_drivers::l7mp::{self, CallError, ProxyClient};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -43,7 +46,7 @@ const MOST_REFUSALS: usize = 64;
 
 /// What a worker is made of.
 pub(super) struct Setup {
-    pub(super) proxy: Proxy,
+    pub(super) proxy: ProxyClient,
     /// In whose name the proxy is programmed: no call is made outside it.
     pub(super) term: Term,
     pub(super) channel: Arc<ProxyChannel>,
@@ -59,7 +62,7 @@ pub(super) struct Worker {
     /// Everything it should hold.
     desired: Arc<ProxyConfig>,
     /// What that takes it for.
-    taken_for: ProxyFacts,
+    taken_for: ProxyInfo,
     /// What it holds; none while that is not known.
     known: Option<Known>,
     report: Report,
@@ -68,8 +71,8 @@ pub(super) struct Worker {
 }
 
 struct Known {
-    flavour: l7mp::Flavour,
-    holds: Observed,
+    flavour: l7mp::ProxyIdentity,
+    holds: ObservedConfig,
     /// All of it is what it should be, but for what is ordered since.
     compared: bool,
     /// It was read just now. A real l7mp may have been started again since, and nobody was told.
@@ -77,10 +80,10 @@ struct Known {
 }
 
 impl Known {
-    fn kind(&self) -> Flavour {
+    fn kind(&self) -> ProxyImplementation {
         match self.flavour {
-            l7mp::Flavour::Portolan { .. } => Flavour::Portolan,
-            l7mp::Flavour::L7mp { .. } => Flavour::L7mp,
+            l7mp::ProxyIdentity::Portolan { .. } => ProxyImplementation::Portolan,
+            l7mp::ProxyIdentity::L7mp { .. } => ProxyImplementation::L7mp,
         }
     }
 }
@@ -95,7 +98,7 @@ enum SyncOutcome {
 /// Why a proxy is not where it should be.
 enum SyncError {
     /// It did not answer, or not as it should: look again later.
-    Away(Failed),
+    Away(CallError),
     /// It would not take something of this object.
     Refused(Owner, String),
     /// It would not take all of it at once, and does not say which part.
@@ -104,15 +107,15 @@ enum SyncError {
     Otherwise,
 }
 
-impl From<Failed> for SyncError {
-    fn from(failed: Failed) -> Self {
+impl From<CallError> for SyncError {
+    fn from(failed: CallError) -> Self {
         Self::Away(failed)
     }
 }
 
 impl Worker {
     pub(super) fn new(setup: Setup) -> Self {
-        let (desired, taken_for, report) = (Arc::default(), ProxyFacts::default(), Report::default());
+        let (desired, taken_for, report) = (Arc::default(), ProxyInfo::default(), Report::default());
         Self { setup, desired, taken_for, known: None, report, looks_again: false }
     }
 
@@ -157,7 +160,7 @@ impl Worker {
                 Err(failed) => {
                     debug!(proxy = %self.setup.proxy.address(), %failed, "proxy is not where it should be");
                     self.known = None;
-                    let is_prompt = matches!(failed, Failed::Unreachable(_)) && began.elapsed() < PROMPT;
+                    let is_prompt = matches!(failed, CallError::Unreachable(_)) && began.elapsed() < PROMPT;
                     self.report.away = Some(failed.to_string());
                     self.tell();
                     let pause = delays.pause();
@@ -170,7 +173,7 @@ impl Worker {
 
     /// Waits for orders, for the proxy to go, or for this long; what it holds is then read again.
     async fn rest(&mut self, at_most: Duration) {
-        let watched = matches!(&self.known, Some(known) if known.kind() == Flavour::Portolan);
+        let watched = matches!(&self.known, Some(known) if known.kind() == ProxyImplementation::Portolan);
         tokio::select! {
             () = self.setup.channel.changed.notified() => return,
             () = self.setup.proxy.closed(), if watched => {}
@@ -180,9 +183,9 @@ impl Worker {
     }
 
     /// Brings the proxy to what it should hold: of the things named if the rest is known, else of all.
-    async fn bring(&mut self, names: &Names) -> Result<SyncOutcome, Failed> {
+    async fn bring(&mut self, names: &ConfigKeys) -> Result<SyncOutcome, CallError> {
         let met = match &self.known {
-            None => Some(self.in_term(self.setup.proxy.flavour()).await?),
+            None => Some(self.in_term(self.setup.proxy.identify()).await?),
             Some(_) => None,
         };
         let slots = Arc::clone(&self.setup.slots);
@@ -197,7 +200,8 @@ impl Worker {
             return Ok(SyncOutcome::Unlike);
         }
         // whether a listener of a real l7mp must be started anew is seen only from everything on it
-        let is_part = self.known.as_ref().is_some_and(|known| known.compared && known.kind() == Flavour::Portolan);
+        let is_part =
+            self.known.as_ref().is_some_and(|known| known.compared && known.kind() == ProxyImplementation::Portolan);
         self.tell_all(Some(names).filter(|_| is_part)).await?;
         if let Some(known) = &mut self.known {
             (known.compared, known.fresh) = (true, false);
@@ -206,7 +210,7 @@ impl Worker {
     }
 
     /// Tells the proxy what differs; what it refuses is left out, and the rest goes on. None stands for all names.
-    async fn tell_all(&mut self, names: Option<&Names>) -> Result<(), Failed> {
+    async fn tell_all(&mut self, names: Option<&ConfigKeys>) -> Result<(), CallError> {
         for _ in 0..MOST_REFUSALS {
             match self.tell_proxy(names).await {
                 Ok(()) => return Ok(()),
@@ -223,28 +227,28 @@ impl Worker {
         match self.tell_proxy(names).await {
             Err(SyncError::Away(failed)) => Err(failed),
             Ok(()) => Ok(()),
-            Err(_) => Err(Failed::NotUnderstood("it refuses all together what it took one by one")),
+            Err(_) => Err(CallError::InvalidResponse("it refuses all together what it took one by one")),
         }
     }
 
     /// Whether what is known of a real l7mp may be of an earlier run.
     fn is_from_earlier(&self) -> bool {
-        self.known.as_ref().is_some_and(|known| known.kind() == Flavour::L7mp && !known.fresh)
+        self.known.as_ref().is_some_and(|known| known.kind() == ProxyImplementation::L7mp && !known.fresh)
     }
 
     /// Of several calls to a real l7mp some may have been taken before one was refused.
-    async fn look_after_calls(&mut self) -> Result<(), Failed> {
+    async fn look_after_calls(&mut self) -> Result<(), CallError> {
         match &self.known {
-            Some(known) if known.kind() == Flavour::L7mp => self.look(known.flavour.clone()).await,
+            Some(known) if known.kind() == ProxyImplementation::L7mp => self.look(known.flavour.clone()).await,
             _ => Ok(()),
         }
     }
 
     /// What the proxy holds.
-    async fn look(&mut self, flavour: l7mp::Flavour) -> Result<(), Failed> {
+    async fn look(&mut self, flavour: l7mp::ProxyIdentity) -> Result<(), CallError> {
         let config = match &flavour {
-            l7mp::Flavour::Portolan { .. } => self.in_term(self.setup.proxy.get("/api/v2/config")).await?,
-            l7mp::Flavour::L7mp { .. } => {
+            l7mp::ProxyIdentity::Portolan { .. } => self.in_term(self.setup.proxy.get("/api/v2/config")).await?,
+            l7mp::ProxyIdentity::L7mp { .. } => {
                 // not /config: in strict mode it is refused as soon as one session has a middlepoint
                 let mut config = json!({});
                 for (key, query) in [
@@ -259,19 +263,21 @@ impl Worker {
                 config
             }
         };
-        let known = Known { flavour, holds: Observed::of(&config), compared: false, fresh: true };
-        self.report.facts =
-            Some(ProxyFacts { flavour: known.kind(), taken: known.holds.foreign_ports(&self.setup.ownership) });
+        let known = Known { flavour, holds: ObservedConfig::of(&config), compared: false, fresh: true };
+        self.report.facts = Some(ProxyInfo {
+            implementation: known.kind(),
+            foreign_ports: known.holds.foreign_ports(&self.setup.ownership),
+        });
         self.known = Some(known);
         Ok(())
     }
 
     /// Makes the calls that are needed. None stands for all names.
-    async fn tell_proxy(&mut self, names: Option<&Names>) -> Result<(), SyncError> {
+    async fn tell_proxy(&mut self, names: Option<&ConfigKeys>) -> Result<(), SyncError> {
         let wanted = self.wanted();
         let Some(known) = &self.known else { return Ok(()) };
         let flavour = known.kind();
-        let Steps { calls, notes } = match names {
+        let CallPlan { calls, diagnostics: notes } = match names {
             Some(names) => {
                 let ours = wanted.only(names);
                 diff(&ours, &known.holds.only(names, &ours, &self.setup.ownership), flavour, &self.setup.ownership)
@@ -300,7 +306,7 @@ impl Worker {
     }
 
     /// Keeps what was noted of others.
-    fn remark(&mut self, names: Option<&Names>, notes: Vec<(Arc<str>, Note)>) {
+    fn remark(&mut self, names: Option<&ConfigKeys>, notes: Vec<(Arc<str>, Diagnostic)>) {
         let domain = &self.setup.ownership.domain;
         match names {
             None => self.report.notes.clear(),
@@ -314,12 +320,13 @@ impl Worker {
     }
 
     /// Tells the proxy object by object, to find out which it refuses: first those that others refer to.
-    async fn tell_one_by_one(&mut self) -> Result<(), Failed> {
+    async fn tell_one_by_one(&mut self) -> Result<(), CallError> {
         let wanted = self.wanted();
-        let mut owners: BTreeMap<(usize, Owner), Names> = BTreeMap::new();
-        for (part, name) in wanted.names() {
+        let mut owners: BTreeMap<(usize, Owner), ConfigKeys> = BTreeMap::new();
+        for (part, name) in wanted.keys() {
             if let Some(owner) = owner(&self.setup.ownership.domain, &name) {
-                let rank = [Kind::Target, Kind::Route].iter().position(|kind| *kind == owner.0).unwrap_or(usize::MAX);
+                let rank =
+                    [MeshKind::Target, MeshKind::Route].iter().position(|kind| *kind == owner.0).unwrap_or(usize::MAX);
                 owners.entry((rank, owner)).or_default().insert((part, name));
             }
         }
@@ -349,48 +356,50 @@ impl Worker {
     }
 
     /// Makes a call only while this replica leads, and abandons it when it no longer does.
-    async fn in_term<T>(&self, call: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+    async fn in_term<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
         if !self.setup.term.held() {
-            return Err(Failed::NotLeading);
+            return Err(CallError::NotLeading);
         }
         tokio::select! {
             biased;
-            () = self.setup.term.ended() => Err(Failed::NotLeading),
+            () = self.setup.term.ended() => Err(CallError::NotLeading),
             answer = call => answer,
         }
     }
 
-    async fn make(&self, call: &Call, flavour: Flavour) -> Result<(), SyncError> {
-        let method = match call.verb {
-            Verb::Post => Method::POST,
-            Verb::Delete => Method::DELETE,
+    async fn make(&self, call: &ProxyCall, flavour: ProxyImplementation) -> Result<(), SyncError> {
+        let method = match call.method {
+            CallMethod::Post => Method::POST,
+            CallMethod::Delete => Method::DELETE,
         };
-        if flavour == Flavour::L7mp {
+        if flavour == ProxyImplementation::L7mp {
             tokio::time::sleep(L7MP_PAUSE).await;
         }
         let began = Instant::now();
         let mut answer = self.in_term(self.setup.proxy.call(method.clone(), &call.path, call.body.as_ref())).await;
-        if answer.as_ref().err().is_some_and(Failed::is_stale_session) {
+        if answer.as_ref().err().is_some_and(CallError::is_stale_session) {
             let path = call.path.trim_end_matches("?recursive=true");
             answer = self.in_term(self.setup.proxy.call(method, path, call.body.as_ref())).await;
         }
-        if let Err(Failed::LaterTerm(term)) = answer {
+        if let Err(CallError::LaterTerm(term)) = answer {
             self.setup.term.outranked_by(term);
         }
         self.setup.metrics.called(flavour, call, &answer, began.elapsed());
         match answer {
             Ok(_) => Ok(()),
-            Err(failed) if call.verb == Verb::Delete && failed.is_gone() => Err(SyncError::Otherwise),
+            Err(failed) if call.method == CallMethod::Delete && failed.is_not_found() => Err(SyncError::Otherwise),
             // something else has that name: look again
-            Err(failed) if failed.is_already_defined() || failed.is_denied() => Err(SyncError::Away(failed)),
-            Err(Failed::Refused { status, content }) if status.is_client_error() => Err(self.refused(call, content)),
+            Err(failed) if failed.is_already_defined() || failed.is_unauthorized() => Err(SyncError::Away(failed)),
+            Err(CallError::Rejected { status, content }) if status.is_client_error() => {
+                Err(self.refused(call, content))
+            }
             // an answer of whoever stands before it, or of one that is broken
             Err(failed) => Err(SyncError::Away(failed)),
         }
     }
 
     /// Whose fault a refusal is.
-    fn refused(&self, call: &Call, content: String) -> SyncError {
+    fn refused(&self, call: &ProxyCall, content: String) -> SyncError {
         let body = call.body.as_ref();
         if let Some(ops) = body.and_then(|body| body["ops"].as_array()) {
             let said: Value = serde_json::from_str(&content).unwrap_or_default();
@@ -406,7 +415,7 @@ impl Worker {
         let name = named.unwrap_or_else(|| call.path.rsplit('/').next().unwrap_or_default());
         match owner(&self.setup.ownership.domain, name) {
             Some(owner) => SyncError::Refused(owner, content),
-            None => SyncError::Away(Failed::NotUnderstood("it refuses what nobody asked for")),
+            None => SyncError::Away(CallError::InvalidResponse("it refuses what nobody asked for")),
         }
     }
 

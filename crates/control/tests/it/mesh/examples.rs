@@ -12,8 +12,8 @@ use portolan_api::mesh::{Target, VirtualService};
 use portolan_control::agent::pods;
 use portolan_control::mesh;
 use portolan_control::runtime::app::Process;
-use portolan_core::mesh::{Ask, Balancer, Member, Path, Policy};
-use portolan_drivers::l7mp::{Credentials, Proxy};
+use portolan_core::mesh::{Balancer, LbPolicy, Path, PickContext, WeightedEndpoint};
+use portolan_drivers::l7mp::{Credentials, ProxyClient};
 use serde_json::{Value, json};
 
 use super::harness::{API, World, built};
@@ -112,7 +112,7 @@ impl Cluster {
     /// What the proxy of a pod holds of a kind.
     async fn held(&self, pod: &str, kind: &str) -> anyhow::Result<Vec<Value>> {
         let credentials = Credentials { token: Some("change-me".into()), ..Credentials::default() };
-        let proxy = Proxy::new(SocketAddr::from((self.address(pod).await?, API)), credentials);
+        let proxy = ProxyClient::new(SocketAddr::from((self.address(pod).await?, API)), credentials);
         let held = proxy.get(&format!("/api/v1/{kind}?recursive=true")).await?;
         Ok(held.as_array().cloned().unwrap_or_default())
     }
@@ -409,13 +409,13 @@ async fn calls(cluster: &Cluster, worker: &str) -> anyhow::Result<BTreeMap<Strin
 async fn ring(cluster: &Cluster) -> anyhow::Result<Balancer> {
     let mut members = Vec::new();
     for worker in WORKERS {
-        members.push(Member { address: cluster.address(worker).await?.to_string(), weight: 1.0 });
+        members.push(WeightedEndpoint { address: cluster.address(worker).await?.to_string(), weight: 1.0 });
     }
-    Ok(Balancer::new(Policy::HashRing(Some(Path::new("/labels/session_id"))), members))
+    Ok(Balancer::new(LbPolicy::HashRing(Some(Path::new("/labels/session_id"))), members))
 }
 
 fn picked(ring: &Balancer, call: u16) -> &'static str {
     let metadata = json!({ "labels": { "session_id": call.to_string() } });
-    let ask = Ask { metadata: &metadata, client: None, random: 0, turn: 0, sessions: &|_| 0 };
+    let ask = PickContext { metadata: &metadata, client: None, random: 0, sequence: 0, sessions: &|_| 0 };
     ring.pick(&ask).map_or("nowhere", |at| WORKERS[at])
 }

@@ -16,7 +16,7 @@ use portolan_api::mesh::{MeshStatus, Target, VirtualService};
 use portolan_control::install;
 use portolan_control::mesh;
 use portolan_control::runtime::app::{Options, Process};
-use portolan_drivers::l7mp::{Credentials, Failed, Proxy};
+use portolan_drivers::l7mp::{CallError, Credentials, ProxyClient};
 use portolan_testkit::program::{Program, binary};
 use portolan_testkit::{FaultProxy, Faults, install_definition};
 use serde_json::{Value, json};
@@ -259,11 +259,11 @@ pub(crate) fn run_proxy(pod: &str, address: Ipv4Addr, flags: &[&str], folder: &P
 }
 
 /// The API of the proxy at an address.
-pub(crate) fn api_of(address: Ipv4Addr) -> Proxy {
-    Proxy::new(SocketAddr::from((address, API)), Credentials::default())
+pub(crate) fn api_of(address: Ipv4Addr) -> ProxyClient {
+    ProxyClient::new(SocketAddr::from((address, API)), Credentials::default())
 }
 
-pub(crate) async fn held_by(proxy: &Proxy, kind: &str) -> Result<Value, Failed> {
+pub(crate) async fn held_by(proxy: &ProxyClient, kind: &str) -> Result<Value, CallError> {
     proxy.get(&format!("/api/v1/{kind}?recursive=true")).await
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
-use portolan_drivers::l7mp::Proxy;
+use portolan_drivers::l7mp::ProxyClient;
 
 use super::harness::{ECHO, SIDECAR, World, api_of, held_by, median};
 use super::traffic::{endpoints, gateway, programmed};
@@ -81,7 +81,7 @@ const SPREAD: &str = "
 ";
 
 /// Waits until the proxy has exactly these endpoints, looking all the time.
-async fn lists(proxy: &Proxy, workers: &BTreeSet<Ipv4Addr>) -> anyhow::Result<()> {
+async fn lists(proxy: &ProxyClient, workers: &BTreeSet<Ipv4Addr>) -> anyhow::Result<()> {
     let mut wanted: Vec<String> = workers.iter().map(ToString::to_string).collect();
     wanted.sort();
     let limit = Instant::now() + Duration::from_mins(1);

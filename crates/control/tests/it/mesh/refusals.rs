@@ -99,7 +99,7 @@ async fn addresses_of_the_machinery_are_no_endpoints(backend: Backend) -> anyhow
     let mut world = World::new(backend).await?;
     let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
     let mut options = world.options();
-    options.settings = mesh::Settings { denied: vec!["10.66.0.0/16".parse()?], ..options.settings };
+    options.settings = mesh::Settings { denied_endpoints: vec!["10.66.0.0/16".parse()?], ..options.settings };
     options.settings.api_servers.insert("192.0.2.1".parse()?);
     let operator = world.operator_with(options).await?;
     for (address, says) in [

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use portolan_api::mesh::VirtualService;
 use portolan_control::mesh;
-use portolan_drivers::l7mp::TlsFiles;
+use portolan_drivers::l7mp::{ClientCertificate, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::away::echo;
@@ -61,7 +61,8 @@ async fn proxies_and_the_operator_prove_who_they_are(backend: Backend) -> anyhow
         world.apply(&echo(pod, pod, 7000)).await?;
     }
     let with = |own: Option<(PathBuf, PathBuf)>| {
-        let tls = TlsFiles { authority: authority.file("ca.crt"), own }.read()?;
+        let client = own.map(|(certificate, key)| ClientCertificate { certificate, key });
+        let tls = TlsFiles { ca: authority.file("ca.crt"), client }.read()?;
         anyhow::Ok(mesh::Options {
             namespace: world.namespace.clone(),
             proxy_tls: Some(tls),

@@ -42,7 +42,7 @@ impl Settings {
             Ban::Everywhere("it is no address of one host")
         } else if self.api_servers.contains(&ip) {
             Ban::Everywhere("it is the API server's")
-        } else if self.denied.iter().any(|range| range.contains(&ip)) {
+        } else if self.denied_endpoints.iter().any(|range| range.contains(&ip)) {
             Ban::Everywhere("it is in a range of --mesh-deny-endpoint")
         } else if self.loopback_pods.is_some_and(|range| range.contains(&ip)) {
             Ban::None
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn tenants_reach_pods_and_the_world_but_not_the_machinery() {
         let settings = Settings {
-            denied: vec!["10.96.0.0/12".parse().unwrap()],
+            denied_endpoints: vec!["10.96.0.0/12".parse().unwrap()],
             api_servers: ["10.200.0.1".parse().unwrap()].into(),
             nodes: ["172.16.0.7".parse().unwrap()].into(),
             ..Settings::default()

@@ -7,10 +7,10 @@
 //! ```
 
 mod allowed;
+mod config_keys;
 mod diff;
 mod names;
-pub mod normal;
-mod parts;
+pub mod normalize;
 mod reason;
 mod resolve;
 mod selector;
@@ -20,13 +20,16 @@ pub mod types;
 pub mod wire;
 mod world;
 
-pub use diff::{Call, Observed, Ownership, Steps, Verb, diff};
-pub use names::{Domain, Reference, is_legacy, spec_hash};
-pub use parts::Names;
-pub use reason::{Class, Note, Reason};
-pub use resolve::{Explained, GeneratedObject, Owner, Plan, Resolver, Standing, Touched, Verdict, plan};
+pub use config_keys::ConfigKeys;
+pub use diff::{CallMethod, CallPlan, ObservedConfig, Ownership, ProxyCall, diff};
+pub use names::{ClusterDomain, Reference, is_legacy, spec_hash};
+pub use reason::{Diagnostic, Reason, ReasonClass};
+pub use resolve::{
+    Affected, GeneratedObject, ObjectOrigin, ObjectStatus, Owner, Plan, ResolvedReference, Resolver, plan,
+};
 pub use selector::{Field, FieldOperator, FieldTest, Selector};
 pub use world::{
-    Change, Container, CrossNamespace, Flavour, Mark, Object, Pod, ProxyFacts, Service, ServicePort, Settings, Slice,
-    SliceEndpoint, Transport, World,
+    Change, Container, ContainerPort, CrossNamespace, EndpointSlice, ListenerPort, MeshObject, Pod,
+    ProxyImplementation, ProxyInfo, ProxyRole, Service, ServicePort, Settings, SliceEndpoint, SlicePort, Transport,
+    World,
 };

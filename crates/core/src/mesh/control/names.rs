@@ -11,28 +11,28 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::types::{Kind, ObjectName};
+use super::types::{MeshKind, ObjectName};
 use crate::pick;
 
 /// What a user's text refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     /// A full name fixes the kind.
-    pub kind: Option<Kind>,
+    pub kind: Option<MeshKind>,
     /// The object.
     pub name: ObjectName,
 }
 
 /// Kinds with their words in full names, in object references and in paths.
-const WORDS: [(Kind, &str, &str, &str); 5] = [
-    (Kind::VirtualService, "virtualservice", "VirtualService", "virtualservices"),
-    (Kind::Route, "route", "Route", "routes"),
-    (Kind::Target, "target", "Target", "targets"),
-    (Kind::Rule, "rule", "Rule", "rules"),
-    (Kind::Service, "svc", "Service", "services"),
+const WORDS: [(MeshKind, &str, &str, &str); 5] = [
+    (MeshKind::VirtualService, "virtualservice", "VirtualService", "virtualservices"),
+    (MeshKind::Route, "route", "Route", "routes"),
+    (MeshKind::Target, "target", "Target", "targets"),
+    (MeshKind::Rule, "rule", "Rule", "rules"),
+    (MeshKind::Service, "svc", "Service", "services"),
 ];
 
-impl Kind {
+impl MeshKind {
     /// The kind as Kubernetes writes it.
     pub fn as_str(self) -> &'static str {
         WORDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, kind, _)| kind)
@@ -46,15 +46,15 @@ impl Kind {
 
 /// Makes and reads full names under one cluster domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Domain(Arc<str>);
+pub struct ClusterDomain(Arc<str>);
 
-impl Default for Domain {
+impl Default for ClusterDomain {
     fn default() -> Self {
         Self::new("cluster.local")
     }
 }
 
-impl Domain {
+impl ClusterDomain {
     /// The domain, with or without dots around it.
     pub fn new(domain: &str) -> Self {
         Self(Arc::from(domain.trim_matches('.')))
@@ -66,7 +66,7 @@ impl Domain {
     }
 
     /// The full name of an object.
-    pub fn full(&self, kind: Kind, name: &ObjectName) -> Arc<str> {
+    pub fn full(&self, kind: MeshKind, name: &ObjectName) -> Arc<str> {
         Arc::from(format!("{}.{}.{}.{}", name.name, name.namespace, kind.word(), self.0))
     }
 
@@ -80,7 +80,7 @@ impl Domain {
     }
 
     /// Takes a full name apart, from the right: names may hold dots, namespaces may not.
-    pub fn parse(&self, text: &str) -> Option<(Kind, ObjectName)> {
+    pub fn parse(&self, text: &str) -> Option<(MeshKind, ObjectName)> {
         let rest = text.strip_suffix(&*self.0)?.strip_suffix('.')?;
         let (rest, word) = rest.rsplit_once('.')?;
         let (kind, ..) = WORDS.iter().find(|(_, known, ..)| *known == word)?;
@@ -97,7 +97,7 @@ impl Domain {
             Some(_) => return false,
             None => cluster,
         };
-        let is_our_kind = |kind| kind != Kind::Service;
+        let is_our_kind = |kind| kind != MeshKind::Service;
         self.parse(owner).is_some_and(|(kind, _)| is_our_kind(kind)) || (legacy && is_legacy(name))
     }
 }
@@ -108,7 +108,7 @@ pub fn is_legacy(name: &str) -> bool {
 }
 
 /// The two long forms that clients of the shipped operator send.
-fn legacy(text: &str) -> Option<(Kind, ObjectName)> {
+fn legacy(text: &str) -> Option<(MeshKind, ObjectName)> {
     let (word, namespace, name) = if let Some(rest) = text.strip_prefix("/l7mp.io/v1/") {
         let (kind, rest) = rest.split_once('/')?;
         let (namespace, name) = rest.split_once('/')?;
@@ -120,7 +120,7 @@ fn legacy(text: &str) -> Option<(Kind, ObjectName)> {
         (plural, namespace, name)
     };
     let (kind, ..) =
-        WORDS.iter().find(|(kind, _, one, many)| *kind != Kind::Service && (*one == word || *many == word))?;
+        WORDS.iter().find(|(kind, _, one, many)| *kind != MeshKind::Service && (*one == word || *many == word))?;
     let whole = !name.is_empty() && !name.contains('/') && !namespace.is_empty();
     whole.then(|| (*kind, ObjectName::new(namespace, name)))
 }
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn full_names_are_read_from_the_right() {
-        let domain = Domain::default();
+        let domain = ClusterDomain::default();
         let name = ObjectName::new("shop", "a.b.c");
-        assert_eq!(&*domain.full(Kind::Target, &name), "a.b.c.shop.target.cluster.local");
-        assert_eq!(domain.parse("a.b.c.shop.target.cluster.local"), Some((Kind::Target, name)));
+        assert_eq!(&*domain.full(MeshKind::Target, &name), "a.b.c.shop.target.cluster.local");
+        assert_eq!(domain.parse("a.b.c.shop.target.cluster.local"), Some((MeshKind::Target, name)));
         for wrong in ["a", "a.shop.target", "a.shop.pod.cluster.local", ".shop.target.cluster.local", "cluster.local"] {
             assert_eq!(domain.parse(wrong), None, "{wrong}");
         }
@@ -185,15 +185,15 @@ mod tests {
 
     #[test]
     fn references_have_three_long_forms() {
-        let domain = Domain::default();
+        let domain = ClusterDomain::default();
         let here = Arc::from("here");
         for (text, kind, name) in [
             ("w", None, "here/w"),
             ("w.x", None, "here/w.x"),
-            ("w.x.svc.cluster.local", Some(Kind::Service), "x/w"),
-            ("w.x.virtualservice.cluster.local", Some(Kind::VirtualService), "x/w"),
-            ("/l7mp.io/v1/Target/x/w", Some(Kind::Target), "x/w"),
-            ("/apis/l7mp.io/v1/namespaces/x/virtualservices/w", Some(Kind::VirtualService), "x/w"),
+            ("w.x.svc.cluster.local", Some(MeshKind::Service), "x/w"),
+            ("w.x.virtualservice.cluster.local", Some(MeshKind::VirtualService), "x/w"),
+            ("/l7mp.io/v1/Target/x/w", Some(MeshKind::Target), "x/w"),
+            ("/apis/l7mp.io/v1/namespaces/x/virtualservices/w", Some(MeshKind::VirtualService), "x/w"),
             ("/apis/l7mp.io/v1/namespaces/x/pods/w", None, "here//apis/l7mp.io/v1/namespaces/x/pods/w"),
         ] {
             let found = domain.reference(text, &here);
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn ours_are_exactly_the_names_of_the_grammar() {
-        let domain = Domain::default();
+        let domain = ClusterDomain::default();
         for (name, ours) in [
             ("a.b.virtualservice.cluster.local", true),
             ("a.b.virtualservice.cluster.local~0123abcd", true),

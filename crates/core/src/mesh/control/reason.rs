@@ -19,8 +19,8 @@ macro_rules! reasons {
             }
 
             /// What it means for the object.
-            pub const fn class(self) -> Class {
-                match self { $(Self::$word => Class::$class,)+ }
+            pub const fn class(self) -> ReasonClass {
+                match self { $(Self::$word => ReasonClass::$class,)+ }
             }
         }
     };
@@ -28,7 +28,7 @@ macro_rules! reasons {
 
 /// What a reason means for its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub enum ReasonClass {
     /// The user must edit the object: `Accepted=False`.
     Invalid,
     /// The object is fine, something it needs is not there: `ResolvedRefs=False`.
@@ -145,21 +145,21 @@ impl fmt::Display for Reason {
 
 /// A reason with the words for the user: where, what, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Note {
+pub struct Diagnostic {
     /// The bounded word.
     pub reason: Reason,
     /// The sentence.
     pub message: String,
 }
 
-impl Note {
+impl Diagnostic {
     /// A note.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.reason, self.message)
     }

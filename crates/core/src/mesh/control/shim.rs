@@ -63,7 +63,7 @@ pub(super) fn rule(rule: &wire::Rule, listener: Option<Protocol>) -> wire::Rule 
 
 /// A listener as a real l7mp needs it: nothing that only our proxy does.
 pub(super) fn listener(listener: &wire::Listener) -> wire::Listener {
-    wire::Listener { ours: Map::new(), tls: None, ..listener.clone() }
+    wire::Listener { extension_options: Map::new(), tls: None, ..listener.clone() }
 }
 
 /// S4: matches on received labels.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::types::{EndpointSource, Hop, Ours, Route, RouteRef, Rule, RuleObject, Rules, Target, VirtualService};
+use super::types::{EndpointSource, Extensions, Hop, Route, RouteRef, Rule, RuleObject, Rules, Target, VirtualService};
 
 impl VirtualService {
     /// The spec in the normal form.
@@ -25,12 +25,12 @@ impl VirtualService {
         if self.update_owners {
             spec.insert("updateOwners".to_owned(), true.into());
         }
-        self.ours.show(&mut spec);
+        self.extensions.show(&mut spec);
         Value::Object(spec)
     }
 }
 
-impl Ours {
+impl Extensions {
     fn show(&self, spec: &mut Map<String, Value>) {
         if let Some(tls) = &self.tls {
             spec.insert("tls".to_owned(), tls.clone());
@@ -127,7 +127,7 @@ impl Target {
         if let Some(balancer) = &self.balancer {
             cluster.insert("loadbalancer".to_owned(), balancer.to_value());
         }
-        self.ours.show(&mut cluster);
+        self.extensions.show(&mut cluster);
         Value::Object(cluster)
     }
 }

@@ -11,7 +11,7 @@ use super::selector::Selector;
 
 /// Kinds of `l7mp.io/v1`, and Services, which names may stand for as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum MeshKind {
     /// A server socket and what happens to its sessions.
     VirtualService,
     /// A way.
@@ -219,7 +219,7 @@ pub struct VirtualService {
     /// Owners of an `l7mp.io` kind are told.
     pub update_owners: bool,
     /// What only our proxy does, in the wire's words.
-    pub ours: Ours,
+    pub extensions: Extensions,
 }
 
 impl VirtualService {
@@ -247,14 +247,14 @@ pub enum Rules {
 
 /// Fields that only our proxy acts on, in snake case and in their places on the wire.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Ours {
+pub struct Extensions {
     /// Goes into the spec.
     pub tls: Option<Value>,
     /// Goes into the options.
     pub options: Map<String, Value>,
 }
 
-impl Ours {
+impl Extensions {
     /// Whether there is anything that a real l7mp would not do.
     pub fn is_empty(&self) -> bool {
         self.tls.is_none() && self.options.is_empty()
@@ -360,7 +360,7 @@ pub struct Target {
     /// Spec and endpoints are those of this VirtualService.
     pub linked: Option<String>,
     /// What only our proxy does, in the wire's words.
-    pub ours: Ours,
+    pub extensions: Extensions,
 }
 
 /// One entry of an endpoint list.

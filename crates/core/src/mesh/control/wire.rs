@@ -9,7 +9,7 @@ use super::types::Protocol;
 
 /// Kinds of objects on a proxy, in the order in which they are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum ConfigKind {
     /// A stage.
     Cluster,
     /// A way.
@@ -100,7 +100,7 @@ pub struct Listener {
     /// What every proxy keeps.
     pub options: Map<String, Value>,
     /// What only our proxy does.
-    pub ours: Map<String, Value>,
+    pub extension_options: Map<String, Value>,
     /// What only our proxy does, in its spec.
     pub tls: Option<Value>,
 }
@@ -215,7 +215,7 @@ impl Listener {
     /// The body of the call that adds it.
     pub fn to_value(&self) -> Value {
         let mut options = self.options.clone();
-        options.extend(self.ours.clone());
+        options.extend(self.extension_options.clone());
         options.entry("track").or_insert(0.into());
         json!({
             "name": &*self.name,

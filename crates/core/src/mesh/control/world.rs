@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::names::Domain;
-use super::types::{Kind, ObjectName};
+use super::names::ClusterDomain;
+use super::types::{MeshKind, ObjectName};
 use crate::select::Labels;
 
 /// Everything a decision may use.
@@ -17,28 +17,28 @@ pub struct World {
     /// What the operator was started with.
     pub settings: Settings,
     /// Objects of `l7mp.io/v1`, generated ones among them.
-    pub objects: BTreeMap<(Kind, ObjectName), Object>,
+    pub objects: BTreeMap<(MeshKind, ObjectName), MeshObject>,
     /// Services.
     pub services: BTreeMap<ObjectName, Service>,
     /// EndpointSlices.
-    pub slices: BTreeMap<ObjectName, Slice>,
+    pub slices: BTreeMap<ObjectName, EndpointSlice>,
     /// Pods, pruned to what matters.
     pub pods: BTreeMap<ObjectName, Pod>,
     /// Annotations of namespaces.
     pub namespaces: BTreeMap<Arc<str>, Labels>,
     /// What is known of proxies that have answered.
-    pub proxies: BTreeMap<ObjectName, ProxyFacts>,
+    pub proxies: BTreeMap<ObjectName, ProxyInfo>,
 }
 
 /// What the operator was started with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The suffix of full names.
-    pub domain: Domain,
+    pub domain: ClusterDomain,
     /// Whether names may cross namespaces.
     pub cross_namespace: CrossNamespace,
     /// Addresses that no endpoint may have, besides those that none may ever have.
-    pub denied: Vec<IpNet>,
+    pub denied_endpoints: Vec<IpNet>,
     /// Addresses of the API server.
     pub api_servers: BTreeSet<IpAddr>,
     /// Addresses of nodes, which proxies on the host's network may not reach.
@@ -52,9 +52,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            domain: Domain::default(),
+            domain: ClusterDomain::default(),
             cross_namespace: CrossNamespace::Grant,
-            denied: Vec::new(),
+            denied_endpoints: Vec::new(),
             api_servers: BTreeSet::new(),
             nodes: BTreeSet::new(),
             loopback_pods: None,
@@ -77,7 +77,7 @@ pub enum CrossNamespace {
 
 /// An object of `l7mp.io/v1`, as its user wrote it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Object {
+pub struct MeshObject {
     /// Tells it from one that had its name before.
     pub uid: Arc<str>,
     /// When it was created, in seconds: the older one keeps a port.
@@ -124,13 +124,22 @@ pub struct ServicePort {
 
 /// An EndpointSlice.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Slice {
+pub struct EndpointSlice {
     /// The Service it belongs to, of the same namespace.
     pub service: Arc<str>,
-    /// Name and number of each port.
-    pub ports: Vec<(Arc<str>, u16)>,
+    /// Its ports.
+    pub ports: Vec<SlicePort>,
     /// Its endpoints.
     pub endpoints: Vec<SliceEndpoint>,
+}
+
+/// A port of an EndpointSlice.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SlicePort {
+    /// Its name; empty without one.
+    pub name: Arc<str>,
+    /// The pods' port.
+    pub port: u16,
 }
 
 /// An endpoint of an EndpointSlice.
@@ -181,11 +190,22 @@ pub struct Pod {
 pub struct Container {
     /// Its name.
     pub name: Arc<str>,
-    /// Name, transport and number of the ports it declares.
-    pub ports: Vec<(Arc<str>, Transport, u16)>,
+    /// The ports it declares.
+    pub ports: Vec<ContainerPort>,
 }
 
-/// What a port belongs to.
+/// A port that a container declares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerPort {
+    /// Its name; empty without one.
+    pub name: Arc<str>,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// The number.
+    pub port: u16,
+}
+
+/// The transport protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     /// TCP, and what runs over it.
@@ -196,16 +216,27 @@ pub enum Transport {
 
 /// What a proxy has told of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProxyFacts {
+pub struct ProxyInfo {
     /// Whose program it is.
-    pub flavour: Flavour,
-    /// Ports of listeners that are not ours: transport, address if not all, port.
-    pub taken: Vec<(Transport, Option<IpAddr>, u16)>,
+    pub implementation: ProxyImplementation,
+    /// Ports of listeners that the operator did not configure.
+    pub foreign_ports: Vec<ListenerPort>,
 }
 
-/// Whose program a proxy is.
+/// A port that a listener on a proxy is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenerPort {
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// The address it is bound to; none is all.
+    pub address: Option<IpAddr>,
+    /// The number.
+    pub port: u16,
+}
+
+/// Which program a proxy is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flavour {
+pub enum ProxyImplementation {
     /// Ours.
     #[default]
     Portolan,
@@ -217,19 +248,19 @@ pub enum Flavour {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// An object of `l7mp.io/v1` came, changed or went.
-    Object(Kind, ObjectName, Option<Object>),
+    Object(MeshKind, ObjectName, Option<MeshObject>),
     /// A Service came, changed or went.
     Service(ObjectName, Option<Service>),
     /// An EndpointSlice came, changed or went.
-    Slice(ObjectName, Option<Slice>),
+    Slice(ObjectName, Option<EndpointSlice>),
     /// A pod came, changed or went.
     Pod(ObjectName, Option<Pod>),
     /// The annotations of a namespace.
     Namespace(Arc<str>, Option<Labels>),
     /// A proxy has told of itself, or is no more.
-    Proxy(ObjectName, Option<ProxyFacts>),
+    Proxy(ObjectName, Option<ProxyInfo>),
     /// Where the API server and the nodes are.
-    Machinery {
+    ClusterAddresses {
         /// Addresses of the API server.
         api_servers: BTreeSet<IpAddr>,
         /// Addresses of nodes.
@@ -241,7 +272,7 @@ pub enum Change {
 
 impl World {
     /// The same change with the namespace that is known already, which is then stored once and compared at a glance.
-    pub fn sharing_its_namespace(&self, mut change: Change) -> Change {
+    pub fn with_shared_namespace(&self, mut change: Change) -> Change {
         match &mut change {
             Change::Object(_, name, _)
             | Change::Service(name, _)
@@ -252,7 +283,7 @@ impl World {
                     name.namespace = Arc::clone(known);
                 }
             }
-            Change::Namespace(..) | Change::Machinery { .. } | Change::WritesGenerated(_) => {}
+            Change::Namespace(..) | Change::ClusterAddresses { .. } | Change::WritesGenerated(_) => {}
         }
         change
     }
@@ -276,7 +307,7 @@ impl World {
             Change::Pod(name, pod) => put(&mut self.pods, name, pod),
             Change::Namespace(name, annotations) => put(&mut self.namespaces, name, annotations),
             Change::Proxy(name, facts) => put(&mut self.proxies, name, facts),
-            Change::Machinery { api_servers, nodes } => {
+            Change::ClusterAddresses { api_servers, nodes } => {
                 let differs = (&self.settings.api_servers, &self.settings.nodes) != (&api_servers, &nodes);
                 (self.settings.api_servers, self.settings.nodes) = (api_servers, nodes);
                 differs
@@ -288,7 +319,7 @@ impl World {
 
 /// Whether a pod runs a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
+pub enum ProxyRole {
     /// It does not.
     Naked,
     /// It does, with its API on this port.
@@ -302,27 +333,29 @@ const API_PORT: u16 = 1234;
 
 impl Pod {
     /// Whether the pod runs a proxy, from its marks alone: nobody is ever called to find out.
-    pub fn mark(&self) -> Mark {
-        let is_api = |port: &(Arc<str>, Transport, u16)| &*port.0 == "l7mp-api";
+    pub fn proxy_role(&self) -> ProxyRole {
+        let is_api = |port: &ContainerPort| &*port.name == "l7mp-api";
         let is_proxy = |container: &&Container| {
             matches!(&*container.name, "l7mp" | "portolan-proxy") || container.ports.iter().any(is_api)
         };
         let label = self.labels.get("l7mp.io/proxy");
         let proxies = self.containers.iter().filter(is_proxy).count();
         if label == Some("false") || (label != Some("true") && proxies == 0) {
-            return Mark::Naked;
+            return ProxyRole::Naked;
         }
         if proxies > 1 {
-            return Mark::TwoProxies;
+            return ProxyRole::TwoProxies;
         }
         let annotated = self.annotations.get("l7mp.io/api-port").and_then(|port| port.parse().ok());
         let named = || self.containers.iter().flat_map(|container| &container.ports).find(|port| is_api(port));
-        Mark::Proxy(annotated.or_else(|| named().map(|port| port.2)).unwrap_or(API_PORT))
+        ProxyRole::Proxy(annotated.or_else(|| named().map(|port| port.port)).unwrap_or(API_PORT))
     }
 
     /// Whether a container that is no proxy declares a port.
     pub fn declares(&self, transport: Transport, port: u16) -> bool {
         let others = self.containers.iter().filter(|one| !matches!(&*one.name, "l7mp" | "portolan-proxy"));
-        others.flat_map(|one| &one.ports).any(|own| own.1 == transport && own.2 == port && &*own.0 != "l7mp-api")
+        others
+            .flat_map(|one| &one.ports)
+            .any(|own| own.transport == transport && own.port == port && &*own.name != "l7mp-api")
     }
 }

@@ -14,17 +14,17 @@ const DEEPEST: usize = 32;
 
 /// Why a predicate never matches.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("match{at}: {reason}; the rule never matches")]
-pub struct Fault {
+#[error("match{path}: {kind}; the rule never matches")]
+pub struct PredicateError {
     /// Where in the predicate, for example `.apply[1]`; empty for the whole.
-    pub at: String,
+    pub path: String,
     /// What is wrong there.
-    pub reason: Reason,
+    pub kind: PredicateErrorKind,
 }
 
 /// What can be wrong with an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Reason {
+pub enum PredicateErrorKind {
     /// A number, a list or the like stands where an operation should.
     #[error("a predicate is an object like {{op: test, path: /a, value: 1}}")]
     NotAnObject,
@@ -63,7 +63,7 @@ pub enum Reason {
     TooDeep,
 }
 
-impl Reason {
+impl PredicateErrorKind {
     /// The reason as one word, for labels and tests.
     pub const fn word(&self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Reason {
     }
 }
 
-pub(super) fn compile(source: &Value) -> Result<Node, Fault> {
+pub(super) fn compile(source: &Value) -> Result<Node, PredicateError> {
     Compiler { at: Vec::new(), left: MOST_NODES }.node(source)
 }
 
@@ -94,28 +94,28 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn node(&mut self, source: &Value) -> Result<Node, Fault> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| self.fault(Reason::TooMany))?;
+    fn node(&mut self, source: &Value) -> Result<Node, PredicateError> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| self.error(PredicateErrorKind::TooMany))?;
         if self.at.len() > DEEPEST {
-            return Err(self.fault(Reason::TooDeep));
+            return Err(self.error(PredicateErrorKind::TooDeep));
         }
-        let source = source.as_object().ok_or_else(|| self.fault(Reason::NotAnObject))?;
-        let op = source.get("op").and_then(Value::as_str).ok_or_else(|| self.fault(Reason::MissingOp))?;
+        let source = source.as_object().ok_or_else(|| self.error(PredicateErrorKind::NotAnObject))?;
+        let op = source.get("op").and_then(Value::as_str).ok_or_else(|| self.error(PredicateErrorKind::MissingOp))?;
         match op {
             "and" | "or" | "not" => self.combined(op, source),
-            _ => simple(op, source).map_err(|reason| self.fault(reason)),
+            _ => simple(op, source).map_err(|kind| self.error(kind)),
         }
     }
 
     /// An operation on others.
-    fn combined(&mut self, op: &str, source: &Map<String, Value>) -> Result<Node, Fault> {
+    fn combined(&mut self, op: &str, source: &Map<String, Value>) -> Result<Node, PredicateError> {
         let path = match source.get("path") {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => Some(text).filter(|text| !text.is_empty()).map(|text| Path::predicate(text)),
-            Some(_) => return Err(self.fault(Reason::MissingPath)),
+            Some(_) => return Err(self.error(PredicateErrorKind::MissingPath)),
         };
         let apply = source.get("apply").and_then(Value::as_array);
-        let apply = apply.ok_or_else(|| self.fault(Reason::MissingApply))?;
+        let apply = apply.ok_or_else(|| self.error(PredicateErrorKind::MissingApply))?;
         let mut parts = Vec::with_capacity(apply.len().min(MOST_NODES));
         for (index, part) in apply.iter().enumerate() {
             self.at.push(index);
@@ -130,16 +130,16 @@ impl Compiler {
         Ok(Node { path, test, fold: false })
     }
 
-    fn fault(&self, reason: Reason) -> Fault {
-        let at = self.at.iter().fold(String::new(), |at, index| at + &format!(".apply[{index}]"));
-        Fault { at, reason }
+    fn error(&self, kind: PredicateErrorKind) -> PredicateError {
+        let path = self.at.iter().fold(String::new(), |path, index| path + &format!(".apply[{index}]"));
+        PredicateError { path, kind }
     }
 }
 
 /// An operation on the value at a path.
-fn simple(op: &str, source: &Map<String, Value>) -> Result<Node, Reason> {
+fn simple(op: &str, source: &Map<String, Value>) -> Result<Node, PredicateErrorKind> {
     let fold = source.get("ignore_case").is_some_and(|flag| !is_falsy(flag));
-    let value = || source.get("value").ok_or(Reason::MissingValue);
+    let value = || source.get("value").ok_or(PredicateErrorKind::MissingValue);
     let fit = match op {
         "defined" => return at_path(source, Test::Defined, fold),
         "undefined" => return at_path(source, Test::Undefined, fold),
@@ -148,37 +148,37 @@ fn simple(op: &str, source: &Map<String, Value>) -> Result<Node, Reason> {
         "in" => Fit::In(list(value()?)?),
         "contains" => Fit::Contains(part(value()?, fold)),
         "starts" => Fit::Starts(part(value()?, fold)),
-        "ends" => Fit::Ends(folded(value()?.as_str().ok_or(Reason::WrongValue("a text"))?, fold)),
+        "ends" => Fit::Ends(folded(value()?.as_str().ok_or(PredicateErrorKind::WrongValue("a text"))?, fold)),
         "less" => Fit::Less(number(value()?)?),
         "more" => Fit::More(number(value()?)?),
         "matches" => {
-            let text = value()?.as_str().ok_or(Reason::WrongValue("a regular expression"))?;
+            let text = value()?.as_str().ok_or(PredicateErrorKind::WrongValue("a regular expression"))?;
             Fit::Matches(Box::new(pattern::compile(text, fold)?))
         }
         "contained" => Fit::Contained(value()?.clone()),
         "intersects" => Fit::Intersects(list(value()?)?),
-        _ => return Err(Reason::UnknownOp(op.to_owned())),
+        _ => return Err(PredicateErrorKind::UnknownOp(op.to_owned())),
     };
     at_path(source, Test::Fits(fit), fold)
 }
 
-fn at_path(source: &Map<String, Value>, test: Test, fold: bool) -> Result<Node, Reason> {
+fn at_path(source: &Map<String, Value>, test: Test, fold: bool) -> Result<Node, PredicateErrorKind> {
     let path = source.get("path").and_then(Value::as_str).filter(|text| !text.is_empty());
-    let path = Path::predicate(path.ok_or(Reason::MissingPath)?);
+    let path = Path::predicate(path.ok_or(PredicateErrorKind::MissingPath)?);
     Ok(Node { path: Some(path), test, fold })
 }
 
-fn list(value: &Value) -> Result<Vec<Value>, Reason> {
-    value.as_array().cloned().ok_or(Reason::WrongValue("a list"))
+fn list(value: &Value) -> Result<Vec<Value>, PredicateErrorKind> {
+    value.as_array().cloned().ok_or(PredicateErrorKind::WrongValue("a list"))
 }
 
-fn number(value: &Value) -> Result<Number, Reason> {
-    if let Value::Number(number) = value { Ok(number.clone()) } else { Err(Reason::WrongValue("a number")) }
+fn number(value: &Value) -> Result<Number, PredicateErrorKind> {
+    if let Value::Number(number) = value { Ok(number.clone()) } else { Err(PredicateErrorKind::WrongValue("a number")) }
 }
 
-fn kind(value: &Value) -> Result<Kind, Reason> {
-    let name = value.as_str().ok_or(Reason::WrongValue("the name of a type"))?;
-    Kind::parse(name).ok_or_else(|| Reason::UnknownType(name.to_owned()))
+fn kind(value: &Value) -> Result<Kind, PredicateErrorKind> {
+    let name = value.as_str().ok_or(PredicateErrorKind::WrongValue("the name of a type"))?;
+    Kind::parse(name).ok_or_else(|| PredicateErrorKind::UnknownType(name.to_owned()))
 }
 
 fn part(value: &Value, fold: bool) -> Value {

@@ -17,7 +17,7 @@ use self::kinds::Kind;
 use super::path::Path;
 use super::value::{begins_mapped, compare, plain, same};
 
-pub use self::compile::{Fault, Reason};
+pub use self::compile::{PredicateError, PredicateErrorKind};
 
 /// The condition of a rule.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct Predicate(Form);
 #[derive(Debug, Clone)]
 enum Form {
     Always,
-    Never(Fault),
+    Never(PredicateError),
     When(Node),
 }
 
@@ -68,15 +68,15 @@ enum Fit {
 }
 
 impl Predicate {
-    /// Compiles a rule's `match`; a faulty one matches nothing and has a [`Self::fault`].
+    /// Compiles a rule's `match`; a faulty one matches nothing and has a [`Self::error`].
     pub fn new(source: Option<&Value>) -> Self {
-        Self::compile(source).unwrap_or_else(|fault| Self(Form::Never(fault)))
+        Self::compile(source).unwrap_or_else(|error| Self(Form::Never(error)))
     }
 
     /// Compiles a rule's `match`, or tells what is wrong with it.
     ///
     /// An absent one, any string, and the form in which the API shows those always match.
-    pub fn compile(source: Option<&Value>) -> Result<Self, Fault> {
+    pub fn compile(source: Option<&Value>) -> Result<Self, PredicateError> {
         match source {
             Some(source) if !is_always(source) => compile::compile(source).map(|node| Self(Form::When(node))),
             _ => Ok(Self(Form::Always)),
@@ -93,9 +93,9 @@ impl Predicate {
     }
 
     /// Why the predicate never matches, if it is a faulty one.
-    pub fn fault(&self) -> Option<&Fault> {
+    pub fn error(&self) -> Option<&PredicateError> {
         match &self.0 {
-            Form::Never(fault) => Some(fault),
+            Form::Never(error) => Some(error),
             Form::Always | Form::When(_) => None,
         }
     }

@@ -8,7 +8,7 @@ use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
 
-use super::compile::Reason;
+use super::compile::PredicateErrorKind;
 use crate::mesh::value::mapped;
 
 /// Bytes of a pattern, at most.
@@ -21,13 +21,13 @@ const WORD: &str = "0-9A-Za-z_";
 const SPACE: &str = r"\t-\r \u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
 
 /// Compiles a pattern, or says what the engine has against it.
-pub(super) fn compile(pattern: &str, ignore_case: bool) -> Result<Regex, Reason> {
+pub(super) fn compile(pattern: &str, ignore_case: bool) -> Result<Regex, PredicateErrorKind> {
     if pattern.len() > LONGEST {
-        return Err(Reason::LongRegex(pattern.len()));
+        return Err(PredicateErrorKind::LongRegex(pattern.len()));
     }
     let mut builder = RegexBuilder::new(&translate(&without_clothes(pattern)));
     builder.case_insensitive(ignore_case).size_limit(LARGEST).nest_limit(64);
-    builder.build().map_err(|error| Reason::BadRegex(told(&error)))
+    builder.build().map_err(|error| PredicateErrorKind::BadRegex(told(&error)))
 }
 
 /// The last line of the engine's message; those before it draw the pattern.
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn large_patterns_are_refused() {
-        assert!(matches!(compile(&"a".repeat(4097), false), Err(Reason::LongRegex(4097))));
-        assert!(matches!(compile(r"(?:a{1000}){1000}", false), Err(Reason::BadRegex(_))));
+        assert!(matches!(compile(&"a".repeat(4097), false), Err(PredicateErrorKind::LongRegex(4097))));
+        assert!(matches!(compile(r"(?:a{1000}){1000}", false), Err(PredicateErrorKind::BadRegex(_))));
     }
 }

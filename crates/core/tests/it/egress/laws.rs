@@ -107,8 +107,8 @@ fn adjust(ledger: &mut Ledger, change: &Change, world: &World) {
                 ledger.bindings.remove(name);
             }
         }
-        Change::Recorded(address, None) => drop(ledger.addresses.remove(address)),
-        Change::Recorded(address, Some(held)) => match ledger.addresses.get_mut(address) {
+        Change::ObservedRecord(address, None) => drop(ledger.addresses.remove(address)),
+        Change::ObservedRecord(address, Some(held)) => match ledger.addresses.get_mut(address) {
             Some(own) if own.gateway == held.gateway => {
                 if held.epoch > own.epoch {
                     (own.node, own.epoch) = (held.node.clone(), held.epoch);
@@ -116,13 +116,13 @@ fn adjust(ledger: &mut Ledger, change: &Change, world: &World) {
             }
             _ => drop(ledger.addresses.insert(*address, held.clone())),
         },
-        Change::Bound(name, Some(binding)) => {
+        Change::ObservedBinding(name, Some(binding)) => {
             let Some(policy) = world.policies.get(name) else { return };
             let lawful = policy.gateway == binding.gateway
                 && world.gateways.contains_key(&binding.gateway)
                 && match recorded_eip(ledger, binding) {
-                    Some(eip) => model::fits(policy.ask, eip) && may_share(ledger, world, name, binding),
-                    None => binding.eip.is_none() && policy.ask == Ask::NodeAddress,
+                    Some(eip) => model::fits(policy.request, eip) && may_share(ledger, world, name, binding),
+                    None => binding.eip.is_none() && policy.request == AddressRequest::NodeAddress,
                 };
             if lawful {
                 ledger.bindings.insert(name.clone(), binding.clone());
@@ -131,9 +131,9 @@ fn adjust(ledger: &mut Ledger, change: &Change, world: &World) {
         Change::Node(..)
         | Change::Gateway(..)
         | Change::Taken(..)
-        | Change::Barred(..)
+        | Change::ExcludedNodes(..)
         | Change::KeepUnused(_)
-        | Change::Bound(_, None) => {}
+        | Change::ObservedBinding(_, None) => {}
     }
 }
 
@@ -143,7 +143,7 @@ fn may_share(ledger: &Ledger, world: &World, name: &PolicyName, binding: &Bindin
     let mut users = ledger.bindings.iter().filter(|(user, other)| {
         other.gateway == binding.gateway && recorded_eip(ledger, other) == eip && world.policies.contains_key(*user)
     });
-    let explicit = |name: &PolicyName| matches!(world.policies[name].ask, Ask::Explicit(_));
+    let explicit = |name: &PolicyName| matches!(world.policies[name].request, AddressRequest::Explicit(_));
     !world.gateways[&binding.gateway].exclusive
         || (!explicit(name) && !users.clone().any(|(user, _)| explicit(user)))
         || users.all(|(user, _)| user.namespace == name.namespace)
@@ -166,9 +166,9 @@ fn recorded_eip(ledger: &Ledger, binding: &Binding) -> Option<Eip> {
 }
 
 /// What differs between two plans without being named.
-fn untouched(before: &Plan, after: &Plan, touched: &Touched) -> Vec<String> {
+fn untouched(before: &Plan, after: &Plan, touched: &Affected) -> Vec<String> {
     let mut missed = Vec::new();
-    let placed = |plan: &Plan, a: &IpAddr| plan.addresses.get(a).map(|p| (p.held.clone(), p.outside_pool));
+    let placed = |plan: &Plan, a: &IpAddr| plan.addresses.get(a).map(|p| (p.record.clone(), p.outside_pool));
     for a in before.addresses.keys().chain(after.addresses.keys()).chain(&before.recycled).chain(&after.recycled) {
         let same = placed(before, a) == placed(after, a) && before.recycled.contains(a) == after.recycled.contains(a);
         if !same && !touched.addresses.contains(a) {
@@ -193,7 +193,7 @@ fn untouched(before: &Plan, after: &Plan, touched: &Touched) -> Vec<String> {
 
 /// The ledger once the plan has been carried out and what it recycles is gone.
 pub(crate) fn carried_out(plan: &Plan) -> Ledger {
-    let addresses = plan.addresses.iter().map(|(address, placed)| (*address, placed.held.clone())).collect();
+    let addresses = plan.addresses.iter().map(|(address, placed)| (*address, placed.record.clone())).collect();
     Ledger { addresses, bindings: plan.bindings.clone() }
 }
 
@@ -232,15 +232,15 @@ fn bindings_agree_with_addresses(_: &World, _: &Ledger, plan: &Plan) -> bool {
     plan.bindings.values().all(|binding| {
         binding.eip.addresses().all(|address| {
             let placed = plan.addresses.get(&address);
-            placed.is_some_and(|placed| placed.held.node == binding.node && placed.held.gateway == binding.gateway)
+            placed.is_some_and(|placed| placed.record.node == binding.node && placed.record.gateway == binding.gateway)
         })
     }) && plan.addresses.keys().all(|address| plan.bindings.values().any(|b| b.eip.addresses().any(|a| a == *address)))
 }
 
 fn inside_the_pool_or_flagged(world: &World, ledger: &Ledger, plan: &Plan) -> bool {
     plan.addresses.iter().all(|(address, placed)| {
-        let inside = world.gateways[&placed.held.gateway].pool.contains(*address);
-        let halves = [Some(*address), placed.held.pair];
+        let inside = world.gateways[&placed.record.gateway].pool.contains(*address);
+        let halves = [Some(*address), placed.record.pair];
         let recorded = halves.iter().flatten().any(|half| ledger.addresses.contains_key(half));
         placed.outside_pool != inside && (inside || recorded)
     })
@@ -248,12 +248,12 @@ fn inside_the_pool_or_flagged(world: &World, ledger: &Ledger, plan: &Plan) -> bo
 
 fn pairs_are_one_to_one(_: &World, _: &Ledger, plan: &Plan) -> bool {
     plan.addresses.iter().all(|(address, placed)| {
-        placed.held.pair.is_none_or(|pair| {
-            let other = plan.addresses.get(&pair).map(|other| &other.held);
+        placed.record.pair.is_none_or(|pair| {
+            let other = plan.addresses.get(&pair).map(|other| &other.record);
             other.is_some_and(|other| {
                 other.pair == Some(*address)
                     && (other.slot, other.epoch, &other.node)
-                        == (placed.held.slot, placed.held.epoch, &placed.held.node)
+                        == (placed.record.slot, placed.record.epoch, &placed.record.node)
             })
         })
     })
@@ -261,7 +261,7 @@ fn pairs_are_one_to_one(_: &World, _: &Ledger, plan: &Plan) -> bool {
 
 fn recorded_pairs_stay(_: &World, ledger: &Ledger, plan: &Plan) -> bool {
     plan.addresses.iter().all(|(address, placed)| {
-        let Some(held) = ledger.addresses.get(address).filter(|held| held.gateway == placed.held.gateway) else {
+        let Some(held) = ledger.addresses.get(address).filter(|held| held.gateway == placed.record.gateway) else {
             return true;
         };
         let agreed = held.pair.and_then(|pair| ledger.addresses.get(&pair)).is_some_and(|other| {
@@ -269,12 +269,12 @@ fn recorded_pairs_stay(_: &World, ledger: &Ledger, plan: &Plan) -> bool {
                 && other.gateway == held.gateway
                 && held.pair.unwrap().is_ipv4() != address.is_ipv4()
         });
-        !agreed || placed.held.pair == held.pair
+        !agreed || placed.record.pair == held.pair
     })
 }
 
 fn eligible(world: &World, gateway: &GatewayName, node: &NodeName, eip: Eip) -> bool {
-    let barred = eip.addresses().any(|a| world.barred.get(&a).is_some_and(|nodes| nodes.contains(node)));
+    let barred = eip.addresses().any(|a| world.excluded_nodes.get(&a).is_some_and(|nodes| nodes.contains(node)));
     let selector = &world.gateways[gateway].selector;
     world.nodes.get(node).is_some_and(|node| node.ready && selector.matches(&node.labels)) && !barred
 }
@@ -284,44 +284,44 @@ fn moves_are_the_ineligible(world: &World, ledger: &Ledger, plan: &Plan) -> bool
     let causes = plan.moves.iter().all(|m| {
         let from_ineligible = m.from.as_ref().is_none_or(|from| !eligible(world, &m.gateway, from, m.eip));
         let to_eligible = m.to.as_ref().is_none_or(|to| eligible(world, &m.gateway, to, m.eip));
-        from_ineligible && to_eligible && m.from != m.to && (m.from.is_none() == (m.why == Cause::NodeReady))
+        from_ineligible && to_eligible && m.from != m.to && (m.from.is_none() == (m.cause == MoveCause::NodeReady))
     });
     causes
         && plan.addresses.iter().all(|(address, placed)| {
-            let eip: Eip = [Some(*address), placed.held.pair].into_iter().flatten().collect();
+            let eip: Eip = [Some(*address), placed.record.pair].into_iter().flatten().collect();
             let newest =
-                eip.addresses().filter_map(|a| ledger.addresses.get(&a)).filter(|h| h.gateway == placed.held.gateway);
+                eip.addresses().filter_map(|a| ledger.addresses.get(&a)).filter(|h| h.gateway == placed.record.gateway);
             let newest = newest.rev_max();
             match newest {
                 None => !moved.contains(&eip),
                 Some(held) => match &held.node {
                     Some(node) if eligible(world, &held.gateway, node, eip) => {
-                        placed.held.node.as_ref() == Some(node) && !moved.contains(&eip)
+                        placed.record.node.as_ref() == Some(node) && !moved.contains(&eip)
                     }
-                    before => moved.contains(&eip) == (*before != placed.held.node),
+                    before => moved.contains(&eip) == (*before != placed.record.node),
                 },
             }
         })
 }
 
 trait Newest<'a> {
-    fn rev_max(self) -> Option<&'a Held>;
+    fn rev_max(self) -> Option<&'a AddressRecord>;
 }
 
-impl<'a, I: Iterator<Item = &'a Held>> Newest<'a> for I {
-    fn rev_max(self) -> Option<&'a Held> {
-        let all: Vec<&Held> = self.collect();
+impl<'a, I: Iterator<Item = &'a AddressRecord>> Newest<'a> for I {
+    fn rev_max(self) -> Option<&'a AddressRecord> {
+        let all: Vec<&AddressRecord> = self.collect();
         all.into_iter().rev().max_by_key(|held| held.epoch)
     }
 }
 
 fn epochs_count_moves(_: &World, ledger: &Ledger, plan: &Plan) -> bool {
     plan.addresses.iter().all(|(address, placed)| {
-        let eip: Eip = [Some(*address), placed.held.pair].into_iter().flatten().collect();
+        let eip: Eip = [Some(*address), placed.record.pair].into_iter().flatten().collect();
         let halves =
-            eip.addresses().filter_map(|a| ledger.addresses.get(&a)).filter(|h| h.gateway == placed.held.gateway);
+            eip.addresses().filter_map(|a| ledger.addresses.get(&a)).filter(|h| h.gateway == placed.record.gateway);
         let moved = plan.moves.iter().filter(|m| m.eip == eip).count() as u64;
-        placed.held.epoch == halves.map(|held| held.epoch).max().map_or(1, |epoch| epoch + moved)
+        placed.record.epoch == halves.map(|held| held.epoch).max().map_or(1, |epoch| epoch + moved)
     })
 }
 
@@ -356,7 +356,7 @@ fn free_and_used_make_the_total(world: &World, _: &Ledger, plan: &Plan) -> bool 
     world.gateways.iter().all(|(name, gateway)| {
         let view = &plan.views[name];
         let mine =
-            plan.addresses.iter().filter(|(a, placed)| placed.held.gateway == *name && gateway.pool.contains(**a));
+            plan.addresses.iter().filter(|(a, placed)| placed.record.gateway == *name && gateway.pool.contains(**a));
         let mut used = [0, 0];
         mine.for_each(|(address, _)| used[usize::from(address.is_ipv6())] += 1);
         (0..2).all(|family| view.free[family] + used[family] == view.total[family])
@@ -366,22 +366,25 @@ fn free_and_used_make_the_total(world: &World, _: &Ledger, plan: &Plan) -> bool 
 fn slots_are_unique(_: &World, _: &Ledger, plan: &Plan) -> bool {
     let mut slots = BTreeMap::new();
     plan.addresses.iter().all(|(address, placed)| {
-        let eip: Eip = [Some(*address), placed.held.pair].into_iter().flatten().collect();
-        (2..=16383).contains(&placed.held.slot) && *slots.entry(placed.held.slot).or_insert(eip) == eip
+        let eip: Eip = [Some(*address), placed.record.pair].into_iter().flatten().collect();
+        (2..=16383).contains(&placed.record.slot) && *slots.entry(placed.record.slot).or_insert(eip) == eip
     })
 }
 
 fn standbys_are_the_truth(world: &World, ledger: &Ledger, plan: &Plan) -> bool {
     let ledger = written(world, ledger);
-    let owners: BTreeSet<&NodeName> = plan.addresses.values().filter_map(|placed| placed.held.node.as_ref()).collect();
+    let owners: BTreeSet<&NodeName> =
+        plan.addresses.values().filter_map(|placed| placed.record.node.as_ref()).collect();
     owners.into_iter().all(|lost| {
         let mut world = world.clone();
         world.nodes.remove(lost);
         let after = self::plan(&world, &ledger);
-        plan.addresses.iter().filter(|(_, placed)| placed.held.node.as_ref() == Some(lost)).all(|(address, placed)| {
-            let three = placed.standby.len() <= 3 && !placed.standby.contains(lost);
-            three && after.addresses[address].held.node.as_ref() == placed.standby.first()
-        })
+        plan.addresses.iter().filter(|(_, placed)| placed.record.node.as_ref() == Some(lost)).all(
+            |(address, placed)| {
+                let three = placed.standby.len() <= 3 && !placed.standby.contains(lost);
+                three && after.addresses[address].record.node.as_ref() == placed.standby.first()
+            },
+        )
     })
 }
 
@@ -399,19 +402,22 @@ fn a_passing_policy_leaves_no_trace(world: &World, _: &Ledger, plan: &Plan) -> b
     let name = PolicyName { namespace: Some("z".into()), name: "passing".into() };
     let Some(gateway) = world.gateways.keys().next() else { return true };
     // everything waiting was refused before; the guest must not change why
-    [Ask::PreferUnallocated, Ask::Random, Ask::Limit(2), Ask::NodeAddress].into_iter().all(|ask| {
-        let mut planner = Planner::new(world.clone(), carried_out(plan));
-        let before = planner.plan();
-        let guest = Policy { uid: "guest".into(), gateway: gateway.clone(), created: 99, ask, refused: false };
-        planner.change(Change::Policy(name.clone(), Some(guest)));
-        planner.change(Change::Policy(name.clone(), None));
-        for address in planner.recycled() {
-            planner.change(Change::Recorded(address, None));
-        }
-        let mut after = planner.plan();
-        after.moves.clone_from(&before.moves);
-        world.keep_unused || after == before || !before.unmet.is_empty()
-    })
+    [AddressRequest::PreferUnallocated, AddressRequest::Random, AddressRequest::Limit(2), AddressRequest::NodeAddress]
+        .into_iter()
+        .all(|ask| {
+            let mut planner = Planner::new(world.clone(), carried_out(plan));
+            let before = planner.plan();
+            let guest =
+                Policy { uid: "guest".into(), gateway: gateway.clone(), created: 99, request: ask, refused: false };
+            planner.change(Change::Policy(name.clone(), Some(guest)));
+            planner.change(Change::Policy(name.clone(), None));
+            for address in planner.recycled() {
+                planner.change(Change::ObservedRecord(address, None));
+            }
+            let mut after = planner.plan();
+            after.moves.clone_from(&before.moves);
+            world.keep_unused || after == before || !before.unmet.is_empty()
+        })
 }
 
 fn taken_is_never_given(world: &World, ledger: &Ledger, plan: &Plan) -> bool {
@@ -428,9 +434,9 @@ fn exclusive_means_one_namespace(world: &World, _: &Ledger, plan: &Plan) -> bool
         let on_it = plan.bindings.iter().filter(|(_, binding)| binding.eip.addresses().any(|a| a == *address));
         on_it.map(|(name, _)| name).collect()
     };
-    plan.addresses.iter().filter(|(_, placed)| world.gateways[&placed.held.gateway].exclusive).all(|(address, _)| {
+    plan.addresses.iter().filter(|(_, placed)| world.gateways[&placed.record.gateway].exclusive).all(|(address, _)| {
         let users = users_of(address);
-        let by_name = users.iter().any(|user| matches!(world.policies[*user].ask, Ask::Explicit(_)));
+        let by_name = users.iter().any(|user| matches!(world.policies[*user].request, AddressRequest::Explicit(_)));
         !by_name || users.iter().all(|user| user.namespace == users[0].namespace)
     })
 }

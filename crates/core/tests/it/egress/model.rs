@@ -16,7 +16,7 @@ struct Seat {
     recorded: Vec<IpAddr>,
     users: BTreeSet<PolicyName>,
     /// Where it was and why it left; none if it has not moved.
-    left: Option<(Option<NodeName>, Cause)>,
+    left: Option<(Option<NodeName>, MoveCause)>,
     fresh: bool,
 }
 
@@ -25,7 +25,7 @@ struct Local {
     gateway: GatewayName,
     name: PolicyName,
     node: Option<NodeName>,
-    left: Option<(Option<NodeName>, Cause)>,
+    left: Option<(Option<NodeName>, MoveCause)>,
 }
 
 struct Model<'a> {
@@ -110,7 +110,7 @@ impl Model<'_> {
     fn read_records(&mut self) {
         let mut contested = Vec::new();
         for (name, gateway) in &self.world.gateways {
-            let own: Vec<(IpAddr, &Held)> =
+            let own: Vec<(IpAddr, &AddressRecord)> =
                 self.ledger.addresses.iter().filter(|(_, held)| held.gateway == *name).map(|(a, h)| (*a, h)).collect();
             let mut eips: Vec<Eip> = Vec::new();
             let known = |eips: &[Eip], a: IpAddr| eips.iter().any(|eip| eip.addresses().any(|b| a == b));
@@ -133,7 +133,8 @@ impl Model<'_> {
             }
             let list = list(gateway, &eips);
             for eip in list.iter().filter(|eip| eips.contains(eip)) {
-                let halves: Vec<&Held> = eip.addresses().filter_map(|a| self.ledger.addresses.get(&a)).collect();
+                let halves: Vec<&AddressRecord> =
+                    eip.addresses().filter_map(|a| self.ledger.addresses.get(&a)).collect();
                 let mut newest = halves[0];
                 if halves.iter().any(|held| held.epoch > newest.epoch) {
                     newest = halves[1];
@@ -196,7 +197,7 @@ impl Model<'_> {
             let seat = halves.iter().find_map(|a| self.seat_of(&binding.gateway, *a));
             if let Some(seat) = seat {
                 if self.world.gateways[&binding.gateway].exclusive {
-                    let explicit = matches!(policy.ask, Ask::Explicit(_));
+                    let explicit = matches!(policy.request, AddressRequest::Explicit(_));
                     guarded.push((!explicit, policy.created, name.clone(), seat));
                 } else {
                     self.seats[seat].users.insert(name.clone());
@@ -218,8 +219,8 @@ impl Model<'_> {
             let Some(eip) = self.lists[&gateway].iter().copied().find(|eip| eip.addresses().any(|a| a == first)) else {
                 continue;
             };
-            let ask = self.world.policies[&name].ask;
-            if !fits(ask, eip) || !self.allowed(&gateway, eip, &name, matches!(ask, Ask::Explicit(_))) {
+            let ask = self.world.policies[&name].request;
+            if !fits(ask, eip) || !self.allowed(&gateway, eip, &name, matches!(ask, AddressRequest::Explicit(_))) {
                 continue;
             }
             if let Some(seat) = self.seat_of(&gateway, first) {
@@ -294,7 +295,7 @@ impl Model<'_> {
             .sort_by_key(|i| (std::cmp::Reverse(self.seats[*i].users.len()), self.order(gateway, self.seats[*i].eip)));
         for i in orphans {
             if let Ok(node) = self.choose(gateway, Some(self.seats[i].eip), None, &[]) {
-                self.seats[i].left.get_or_insert((None, Cause::NodeReady));
+                self.seats[i].left.get_or_insert((None, MoveCause::NodeReady));
                 self.seats[i].node = Some(node);
             }
         }
@@ -305,7 +306,7 @@ impl Model<'_> {
         for i in locals {
             let name = self.locals[i].name.clone();
             if let Ok(node) = self.choose(gateway, None, Some(&name), &[]) {
-                self.locals[i].left.get_or_insert((None, Cause::NodeReady));
+                self.locals[i].left.get_or_insert((None, MoveCause::NodeReady));
                 self.locals[i].node = Some(node);
             }
         }
@@ -315,7 +316,7 @@ impl Model<'_> {
         if !self.world.nodes.keys().any(|node| self.ready(gateway, node)) {
             return Err(Unmet::NoReadyNode);
         }
-        if policy.ask == Ask::NodeAddress {
+        if policy.request == AddressRequest::NodeAddress {
             let node = Some(self.choose(gateway, None, Some(name), &[])?);
             self.locals.push(Local { gateway: gateway.clone(), name: name.clone(), node, left: None });
             return Ok(());
@@ -342,8 +343,8 @@ impl Model<'_> {
         let stays = at.as_ref().is_some_and(|node| self.ready(gateway, node) && !self.barred(eip, node));
         if !stays {
             let to = self.choose(gateway, Some(eip), None, &[])?;
-            let why = at.as_ref().map_or(Cause::NodeReady, |node| self.cause(gateway, node));
-            self.seats[i].left.get_or_insert((at, why));
+            let cause = at.as_ref().map_or(MoveCause::NodeReady, |node| self.cause(gateway, node));
+            self.seats[i].left.get_or_insert((at, cause));
             self.seats[i].node = Some(to);
         }
         self.seats[i].users.insert(name.clone());
@@ -385,18 +386,18 @@ impl Model<'_> {
         let unused = may.iter().copied().find(|eip| used(*eip) == 0);
         let hash = pick::hash(self.world.seed, &[spec.uid.as_bytes(), policy.uid.as_bytes()]);
         let draw = || may.get((u128::from(hash) % may.len().max(1) as u128) as usize).copied().ok_or(Unmet::PoolEmpty);
-        match policy.ask {
-            Ask::NodeAddress => unreachable!(),
-            Ask::Explicit(asked) => named(asked, true),
-            Ask::Default if spec.default.is_none() => {
+        match policy.request {
+            AddressRequest::NodeAddress => unreachable!(),
+            AddressRequest::Explicit(asked) => named(asked, true),
+            AddressRequest::Default if spec.default.is_none() => {
                 let v4 = spec.pool.v4_at(0);
                 let v6 = if v4.is_some() { None } else { spec.pool.v6_at(0) };
                 named(Eip { v4, v6 }, false)
             }
-            Ask::Default => named(spec.default, false),
-            Ask::Random => draw(),
-            Ask::PreferUnallocated => unused.map_or_else(draw, Ok),
-            Ask::Limit(n) => {
+            AddressRequest::Default => named(spec.default, false),
+            AddressRequest::Random => draw(),
+            AddressRequest::PreferUnallocated => unused.map_or_else(draw, Ok),
+            AddressRequest::Limit(n) => {
                 let mut best: Option<Eip> = None;
                 for eip in may.iter().copied().filter(|eip| (1..usize::from(n)).contains(&used(*eip))) {
                     if best.is_none_or(|best| used(eip) > used(best)) {
@@ -486,17 +487,17 @@ impl Model<'_> {
     }
 
     fn barred(&self, eip: Eip, node: &NodeName) -> bool {
-        eip.addresses().any(|a| self.world.barred.get(&a).is_some_and(|nodes| nodes.contains(node)))
+        eip.addresses().any(|a| self.world.excluded_nodes.get(&a).is_some_and(|nodes| nodes.contains(node)))
     }
 
-    fn cause(&self, gateway: &GatewayName, node: &NodeName) -> Cause {
-        let Some(there) = self.world.nodes.get(node) else { return Cause::NodeDeleted };
+    fn cause(&self, gateway: &GatewayName, node: &NodeName) -> MoveCause {
+        let Some(there) = self.world.nodes.get(node) else { return MoveCause::NodeDeleted };
         if !there.ready {
-            Cause::NodeNotReady
+            MoveCause::NodeNotReady
         } else if self.ready(gateway, node) {
-            Cause::Barred
+            MoveCause::NodeExcluded
         } else {
-            Cause::NotSelected
+            MoveCause::NotSelected
         }
     }
 
@@ -524,7 +525,7 @@ impl Model<'_> {
 
     fn allowed(&self, gateway: &GatewayName, eip: Eip, name: &PolicyName, explicit: bool) -> bool {
         let users = self.users(gateway, eip);
-        let asked = |user: &PolicyName| matches!(self.world.policies[user].ask, Ask::Explicit(_));
+        let asked = |user: &PolicyName| matches!(self.world.policies[user].request, AddressRequest::Explicit(_));
         !self.world.gateways[gateway].exclusive
             || users.iter().all(|user| user.namespace == name.namespace)
             || (!explicit && !users.iter().any(asked))
@@ -541,16 +542,16 @@ impl Model<'_> {
     fn write(mut self) -> Plan {
         let mut plan = Plan { unmet: std::mem::take(&mut self.unmet), ..Plan::default() };
         for seat in &mut self.seats {
-            if let Some((from, why)) = seat.left.clone().filter(|(from, _)| !seat.fresh && *from != seat.node) {
+            if let Some((from, cause)) = seat.left.clone().filter(|(from, _)| !seat.fresh && *from != seat.node) {
                 seat.epoch += 1;
                 let (gateway, to) = (seat.gateway.clone(), seat.node.clone());
-                plan.moves.push(Move { eip: seat.eip, policy: None, gateway, from, to, why });
+                plan.moves.push(Move { eip: seat.eip, policy: None, gateway, from, to, cause });
             }
         }
         for local in &self.locals {
-            if let Some((from, why)) = local.left.clone().filter(|(from, _)| *from != local.node) {
+            if let Some((from, cause)) = local.left.clone().filter(|(from, _)| *from != local.node) {
                 let (gateway, to, policy) = (local.gateway.clone(), local.node.clone(), Some(local.name.clone()));
-                plan.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, why });
+                plan.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, cause });
             }
         }
         plan.moves.sort_by_key(|m| (m.gateway.clone(), m.eip, m.policy.clone()));
@@ -561,7 +562,7 @@ impl Model<'_> {
                 }
             }
             for a in seat.eip.addresses().filter(|_| !seat.users.is_empty()) {
-                let held = Held {
+                let held = AddressRecord {
                     gateway: seat.gateway.clone(),
                     pair: seat.eip.addresses().find(|b| *b != a),
                     slot: seat.slot,
@@ -569,7 +570,7 @@ impl Model<'_> {
                     epoch: seat.epoch,
                 };
                 let outside_pool = !self.world.gateways[&seat.gateway].pool.contains(a);
-                plan.addresses.insert(a, Placed { held, standby: self.standby(seat), outside_pool });
+                plan.addresses.insert(a, PlannedAddress { record: held, standby: self.standby(seat), outside_pool });
             }
             for user in &seat.users {
                 let binding = Binding { eip: seat.eip, node: seat.node.clone(), gateway: seat.gateway.clone() };
@@ -589,7 +590,7 @@ impl Model<'_> {
                 _ if policy.refused => Some(Unmet::Refused),
                 None if !self.world.gateways.contains_key(&policy.gateway) => Some(Unmet::GatewayNotFound),
                 None => continue,
-                Some(binding) if binding.gateway != policy.gateway || !fits(policy.ask, binding.eip) => {
+                Some(binding) if binding.gateway != policy.gateway || !fits(policy.request, binding.eip) => {
                     Some(Unmet::ImmutableField)
                 }
                 Some(binding) if binding.node.is_some() => None,
@@ -606,9 +607,11 @@ impl Model<'_> {
         plan
     }
 
-    fn view(&self, name: &GatewayName, gateway: &Gateway) -> View {
-        let mut view =
-            View { total: [gateway.pool.v4.count() as u64, gateway.pool.v6.count() as u64], ..View::default() };
+    fn view(&self, name: &GatewayName, gateway: &Gateway) -> GatewayView {
+        let mut view = GatewayView {
+            total: [gateway.pool.v4.count() as u64, gateway.pool.v6.count() as u64],
+            ..GatewayView::default()
+        };
         view.free = view.total;
         for (node, there) in &self.world.nodes {
             if !gateway.selector.matches(&there.labels) {
@@ -617,14 +620,14 @@ impl Model<'_> {
             let mut entries = Vec::new();
             for seat in self.seats.iter().filter(|seat| seat.gateway == *name && seat.node.as_ref() == Some(node)) {
                 if !seat.users.is_empty() {
-                    entries.push(Entry { eip: seat.eip, policies: seat.users.iter().cloned().collect() });
+                    entries.push(EipUsers { eip: seat.eip, policies: seat.users.iter().cloned().collect() });
                 }
             }
             let locals = self.locals.iter().filter(|local| local.gateway == *name && local.node.as_ref() == Some(node));
             let mut policies: Vec<PolicyName> = locals.map(|local| local.name.clone()).collect();
             policies.sort();
             if !policies.is_empty() {
-                entries.push(Entry { eip: Eip::default(), policies });
+                entries.push(EipUsers { eip: Eip::default(), policies });
             }
             entries.sort_by_key(|entry| entry.eip);
             view.nodes.insert(node.clone(), entries);
@@ -686,10 +689,15 @@ impl Model<'_> {
     }
 }
 
-pub(crate) fn fits(ask: Ask, eip: Eip) -> bool {
+pub(crate) fn fits(ask: AddressRequest, eip: Eip) -> bool {
     match ask {
-        Ask::NodeAddress => eip.is_none(),
-        Ask::Explicit(e) => !eip.is_none() && (e.v4.is_none() || e.v4 == eip.v4) && (e.v6.is_none() || e.v6 == eip.v6),
-        Ask::Default | Ask::Random | Ask::PreferUnallocated | Ask::Limit(_) => !eip.is_none(),
+        AddressRequest::NodeAddress => eip.is_none(),
+        AddressRequest::Explicit(e) => {
+            !eip.is_none() && (e.v4.is_none() || e.v4 == eip.v4) && (e.v6.is_none() || e.v6 == eip.v6)
+        }
+        AddressRequest::Default
+        | AddressRequest::Random
+        | AddressRequest::PreferUnallocated
+        | AddressRequest::Limit(_) => !eip.is_none(),
     }
 }

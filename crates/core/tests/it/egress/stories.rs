@@ -13,20 +13,20 @@ use super::worlds::name;
 #[test]
 fn failed_nodes_eips_spread_over_survivors() {
     let mut world = world("10.6.1.1-10.6.1.30", 4);
-    add(&mut world, 30, Ask::PreferUnallocated);
+    add(&mut world, 30, AddressRequest::PreferUnallocated);
     let before = plan(&world, &Ledger::default());
     world.nodes.remove("n0");
     let after = plan(&world, &carried_out(&before));
-    let lost = before.addresses.values().filter(|placed| placed.held.node.as_deref() == Some("n0")).count();
+    let lost = before.addresses.values().filter(|placed| placed.record.node.as_deref() == Some("n0")).count();
     assert_eq!((after.moves.len(), lost >= 7), (lost, true));
-    assert!(after.moves.iter().all(|m| m.why == Cause::NodeDeleted));
+    assert!(after.moves.iter().all(|m| m.cause == MoveCause::NodeDeleted));
     assert_eq!(loads(&after).into_values().collect::<Vec<_>>(), [10, 10, 10]);
 }
 
 #[test]
 fn average_never_passes_over_a_survivor_with_a_lower_load() {
     let mut world = world("10.6.1.1-10.6.1.40", 5);
-    add(&mut world, 100, Ask::Limit(3));
+    add(&mut world, 100, AddressRequest::Limit(3));
     let before = plan(&world, &Ledger::default());
     world.nodes.remove("n1");
     let after = plan(&world, &carried_out(&before));
@@ -45,7 +45,7 @@ fn average_never_passes_over_a_survivor_with_a_lower_load() {
 #[test]
 fn node_with_200_eips_can_still_be_chosen() {
     let mut world = world("10.6.1.0-10.6.1.255", 1);
-    add(&mut world, 201, Ask::PreferUnallocated);
+    add(&mut world, 201, AddressRequest::PreferUnallocated);
     let plan = plan(&world, &Ledger::default());
     assert!(plan.unmet.is_empty());
     assert_eq!(plan.views["g"].nodes["n0"].len(), 201);
@@ -54,7 +54,7 @@ fn node_with_200_eips_can_still_be_chosen() {
 #[test]
 fn no_ready_node_is_unmet_not_a_crash() {
     let mut world = world("10.6.1.1-10.6.1.4", 0);
-    add(&mut world, 3, Ask::PreferUnallocated);
+    add(&mut world, 3, AddressRequest::PreferUnallocated);
     let plan = plan(&world, &Ledger::default());
     assert!(plan.bindings.is_empty() && plan.addresses.is_empty());
     assert!(plan.unmet.values().all(|unmet| *unmet == Unmet::NoReadyNode) && plan.unmet.len() == 3);
@@ -63,10 +63,10 @@ fn no_ready_node_is_unmet_not_a_crash() {
 #[test]
 fn second_policy_on_default_eip_is_listed_and_keeps_it() {
     let mut world = world("10.6.1.1-10.6.1.4", 2);
-    add(&mut world, 2, Ask::Default);
+    add(&mut world, 2, AddressRequest::Default);
     let mut planner = Planner::new(world, Ledger::default());
-    let entries: Vec<Entry> = planner.plan().views["g"].nodes.values().flatten().cloned().collect();
-    assert_eq!(entries, [Entry { eip: v4("10.6.1.1"), policies: vec![policy_name(0), policy_name(1)] }]);
+    let entries: Vec<EipUsers> = planner.plan().views["g"].nodes.values().flatten().cloned().collect();
+    assert_eq!(entries, [EipUsers { eip: v4("10.6.1.1"), policies: vec![policy_name(0), policy_name(1)] }]);
     planner.change(Change::Policy(policy_name(0), None));
     assert_eq!(planner.binding(&policy_name(1)).unwrap().eip, v4("10.6.1.1"));
     assert!(planner.recycled().is_empty());
@@ -78,7 +78,7 @@ fn second_policy_on_default_eip_is_listed_and_keeps_it() {
 #[test]
 fn all_gateways_off_then_on_keeps_placement() {
     let mut world = world("10.6.1.1-10.6.1.8", 3);
-    add(&mut world, 8, Ask::PreferUnallocated);
+    add(&mut world, 8, AddressRequest::PreferUnallocated);
     let mut planner = Planner::new(world.clone(), Ledger::default());
     let before = planner.plan();
     for (node, spec) in &world.nodes {
@@ -86,7 +86,7 @@ fn all_gateways_off_then_on_keeps_placement() {
     }
     let dark = planner.plan();
     assert_eq!(dark.bindings.len(), 8, "what was granted stays granted");
-    assert!(dark.addresses.values().all(|placed| placed.held.node.is_none()));
+    assert!(dark.addresses.values().all(|placed| placed.record.node.is_none()));
     assert!(dark.unmet.values().all(|unmet| *unmet == Unmet::NoReadyNode) && dark.unmet.len() == 8);
     for (node, spec) in &world.nodes {
         planner.change(Change::Node(node.clone(), Some(spec.clone())));
@@ -101,7 +101,7 @@ fn all_gateways_off_then_on_keeps_placement() {
 #[test]
 fn nodes_that_go_and_come_together_are_planned_together() {
     let mut world = world("10.6.1.1-10.6.1.6", 3);
-    add(&mut world, 6, Ask::PreferUnallocated);
+    add(&mut world, 6, AddressRequest::PreferUnallocated);
     let mut planner = Planner::new(world.clone(), Ledger::default());
     let set = |names: &[&'static str], ready: bool| {
         let spec = Node { ready, ..world.nodes["n0"].clone() };
@@ -118,14 +118,14 @@ fn nodes_that_go_and_come_together_are_planned_together() {
 #[test]
 fn a_pool_shrunk_under_use_keeps_serving_and_gives_nothing_anew() {
     let mut world = world("10.6.1.1-10.6.1.4", 2);
-    add(&mut world, 3, Ask::PreferUnallocated);
+    add(&mut world, 3, AddressRequest::PreferUnallocated);
     let mut planner = Planner::new(world.clone(), Ledger::default());
     let mut gateway = world.gateways["g"].clone();
     gateway.pool = Pool::parse(&["10.6.1.1"], &[]).unwrap();
     planner.change(Change::Gateway("g".into(), Some(gateway)));
-    assert!(planner.placed(address("10.6.1.3")).unwrap().outside_pool);
+    assert!(planner.planned(address("10.6.1.3")).unwrap().outside_pool);
     assert!(planner.plan().moves.is_empty() && planner.plan().unmet.is_empty());
-    let newcomer = Policy { ask: Ask::Explicit(v4("10.6.1.3")), ..policy(9, Ask::Default) };
+    let newcomer = Policy { request: AddressRequest::Explicit(v4("10.6.1.3")), ..policy(9, AddressRequest::Default) };
     planner.change(Change::Policy(policy_name(9), Some(newcomer)));
     assert_eq!(planner.unmet(&policy_name(9)), Some(Unmet::OutsidePool(address("10.6.1.3"))));
     let view = planner.view("g", 1000).unwrap();
@@ -135,15 +135,15 @@ fn a_pool_shrunk_under_use_keeps_serving_and_gives_nothing_anew() {
 #[test]
 fn usage_is_exact_after_churn() {
     let mut world = world("10.6.1.1-10.6.1.50", 4);
-    add(&mut world, 40, Ask::PreferUnallocated);
+    add(&mut world, 40, AddressRequest::PreferUnallocated);
     let mut planner = Planner::new(world, Ledger::default());
     for round in 0..800usize {
         let (gone, come) = (policy_name(round % 40), policy_name(40 + (round * 7) % 40));
         planner.change(Change::Policy(gone, None));
-        planner.change(Change::Policy(come.clone(), Some(policy(round, Ask::Limit(2)))));
+        planner.change(Change::Policy(come.clone(), Some(policy(round, AddressRequest::Limit(2)))));
         if round % 3 == 0 {
             for recycled in planner.recycled() {
-                planner.change(Change::Recorded(recycled, None));
+                planner.change(Change::ObservedRecord(recycled, None));
             }
         }
         let used: BTreeSet<Eip> = planner.ledger().bindings.values().map(|binding| binding.eip).collect();
@@ -156,9 +156,9 @@ fn usage_is_exact_after_churn() {
 fn a_slash_64_pool_costs_nothing() {
     let mut world = world("10.6.1.1", 2);
     world.gateways.get_mut("g").unwrap().pool = Pool::parse(&[], &["fd00::/64"]).unwrap();
-    add(&mut world, 50, Ask::PreferUnallocated);
+    add(&mut world, 50, AddressRequest::PreferUnallocated);
     for n in 50..100 {
-        world.policies.insert(policy_name(n), policy(n, Ask::Random));
+        world.policies.insert(policy_name(n), policy(n, AddressRequest::Random));
     }
     let plan = plan(&world, &Ledger::default());
     assert_eq!((plan.unmet.len(), plan.views["g"].total[1]), (0, u64::MAX));
@@ -169,12 +169,12 @@ fn a_slash_64_pool_costs_nothing() {
 fn a_pair_moves_and_goes_as_one() {
     let mut world = world("10.6.1.1-10.6.1.3", 2);
     world.gateways.get_mut("g").unwrap().pool = Pool::parse(&["10.6.1.1-10.6.1.3"], &["fd00::1-fd00::3"]).unwrap();
-    add(&mut world, 1, Ask::PreferUnallocated);
+    add(&mut world, 1, AddressRequest::PreferUnallocated);
     let mut planner = Planner::new(world, Ledger::default());
-    let v4 = planner.placed(address("10.6.1.1")).unwrap().held;
+    let v4 = planner.planned(address("10.6.1.1")).unwrap().record;
     let touched = planner.change(Change::Node(v4.node.clone().unwrap(), None));
     let (v4, v6) =
-        (planner.placed(address("10.6.1.1")).unwrap().held, planner.placed(address("fd00::1")).unwrap().held);
+        (planner.planned(address("10.6.1.1")).unwrap().record, planner.planned(address("fd00::1")).unwrap().record);
     assert_eq!((v4.epoch, v4.slot, &v4.node), (2, v6.slot, &v6.node));
     assert_eq!((touched.moves.len(), touched.addresses.len()), (1, 2));
     planner.change(Change::Policy(policy_name(0), None));
@@ -184,10 +184,10 @@ fn a_pair_moves_and_goes_as_one() {
 #[test]
 fn a_lost_claim_is_written_again_for_the_same_policies() {
     let mut world = world("10.6.1.1-10.6.1.9", 2);
-    add(&mut world, 3, Ask::Default);
+    add(&mut world, 3, AddressRequest::Default);
     let mut planner = Planner::new(world, Ledger::default());
     let before = planner.plan();
-    let touched = planner.change(Change::Recorded(address("10.6.1.1"), None));
+    let touched = planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
     assert_eq!(planner.plan(), before, "same address, same node, first epoch");
     assert!(touched.addresses.contains(&address("10.6.1.1")));
 }
@@ -195,23 +195,23 @@ fn a_lost_claim_is_written_again_for_the_same_policies() {
 #[test]
 fn a_takeover_by_the_agents_is_followed() {
     let mut world = world("10.6.1.1-10.6.1.9", 3);
-    add(&mut world, 1, Ask::Default);
+    add(&mut world, 1, AddressRequest::Default);
     let mut planner = Planner::new(world, Ledger::default());
-    let held = planner.placed(address("10.6.1.1")).unwrap().held;
+    let held = planner.planned(address("10.6.1.1")).unwrap().record;
     let standby = planner.standby(&held.gateway, held.node.as_ref().unwrap())[&address("10.6.1.1")].clone();
-    let taken_over = Held { node: Some(standby[0].clone()), epoch: held.epoch + 1, ..held.clone() };
-    let touched = planner.change(Change::Recorded(address("10.6.1.1"), Some(taken_over.clone())));
-    assert_eq!(planner.placed(address("10.6.1.1")).unwrap().held, taken_over);
+    let taken_over = AddressRecord { node: Some(standby[0].clone()), epoch: held.epoch + 1, ..held.clone() };
+    let touched = planner.change(Change::ObservedRecord(address("10.6.1.1"), Some(taken_over.clone())));
+    assert_eq!(planner.planned(address("10.6.1.1")).unwrap().record, taken_over);
     assert!(touched.moves.is_empty() && touched.policies.contains(&policy_name(0)));
-    let stale = planner.change(Change::Recorded(address("10.6.1.1"), Some(held)));
-    assert_eq!(planner.placed(address("10.6.1.1")).unwrap().held, taken_over, "an older epoch changes nothing");
+    let stale = planner.change(Change::ObservedRecord(address("10.6.1.1"), Some(held)));
+    assert_eq!(planner.planned(address("10.6.1.1")).unwrap().record, taken_over, "an older epoch changes nothing");
     assert!(stale.addresses.contains(&address("10.6.1.1")), "but is repaired");
 }
 
 #[test]
 fn slots_run_out_with_a_reason_and_come_back() {
     let mut world = world("10.6.0.0/17", 1);
-    add(&mut world, 16_383, Ask::PreferUnallocated);
+    add(&mut world, 16_383, AddressRequest::PreferUnallocated);
     let mut planner = Planner::new(world, Ledger::default());
     let last = planner.plan().unmet;
     assert_eq!(last.into_values().collect::<Vec<_>>(), [Unmet::SlotsExhausted]);
@@ -226,12 +226,14 @@ fn nodes_share_their_room_between_gateways() {
     let mut other = world.gateways["g"].clone();
     other.pool = Pool::parse(&["10.7.1.1-10.7.1.9"], &[]).unwrap();
     world.gateways.insert("h".into(), other);
-    add(&mut world, 2, Ask::PreferUnallocated);
-    world.policies.insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, Ask::PreferUnallocated) });
+    add(&mut world, 2, AddressRequest::PreferUnallocated);
+    world
+        .policies
+        .insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, AddressRequest::PreferUnallocated) });
     let mut planner = Planner::new(world, Ledger::default());
     assert_eq!(planner.unmet(&policy_name(7)), Some(Unmet::NoCapacity));
     planner.change(Change::Policy(policy_name(0), None));
-    let touched = planner.change(Change::Recorded(address("10.6.1.1"), None));
+    let touched = planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
     assert_eq!(planner.unmet(&policy_name(7)), None, "room comes free when the record is gone");
     assert!(touched.policies.contains(&policy_name(7)));
 }
@@ -243,23 +245,25 @@ fn an_address_that_must_leave_makes_room_for_another_gateway() {
     let mut other = world.gateways["g"].clone();
     other.pool = Pool::parse(&["10.7.1.1-10.7.1.9"], &[]).unwrap();
     world.gateways.insert("h".into(), other);
-    add(&mut world, 1, Ask::Default);
-    world.policies.insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, Ask::PreferUnallocated) });
+    add(&mut world, 1, AddressRequest::Default);
+    world
+        .policies
+        .insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, AddressRequest::PreferUnallocated) });
     let mut planner = Planner::new(world, Ledger::default());
     assert_eq!(planner.unmet(&policy_name(7)), Some(Unmet::NoCapacity));
-    planner.change(Change::Barred(address("10.6.1.1"), BTreeSet::from(["n0".into()])));
+    planner.change(Change::ExcludedNodes(address("10.6.1.1"), BTreeSet::from(["n0".into()])));
     assert_eq!((planner.unmet(&policy_name(7)), planner.unmet(&policy_name(0))), (None, Some(Unmet::NoReadyNode)));
 }
 
 #[test]
 fn an_address_whose_old_record_is_gone_can_be_given() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
-    add(&mut world, 1, Ask::Explicit(v4("10.6.1.1")));
-    let old = Held { gateway: "gone".into(), pair: None, slot: 2, node: None, epoch: 1 };
+    add(&mut world, 1, AddressRequest::Explicit(v4("10.6.1.1")));
+    let old = AddressRecord { gateway: "gone".into(), pair: None, slot: 2, node: None, epoch: 1 };
     let ledger = Ledger { addresses: BTreeMap::from([(address("10.6.1.1"), old)]), ..Ledger::default() };
     let mut planner = Planner::new(world, ledger);
     assert_eq!(planner.unmet(&policy_name(0)), Some(Unmet::Taken(address("10.6.1.1"))));
-    planner.change(Change::Recorded(address("10.6.1.1"), None));
+    planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
     assert_eq!(planner.unmet(&policy_name(0)), None);
 }
 
@@ -267,9 +271,9 @@ fn an_address_whose_old_record_is_gone_can_be_given() {
 fn whoever_waits_is_asked_again_when_a_later_one_was_served() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
     world.nodes.get_mut("n0").unwrap().capacity = Some(1);
-    add(&mut world, 1, Ask::Limit(2));
-    world.policies.insert(policy_name(1), policy(1, Ask::Explicit(v4("10.6.1.2"))));
-    let idle = Held { gateway: "g".into(), pair: None, slot: 2, node: Some("n0".into()), epoch: 1 };
+    add(&mut world, 1, AddressRequest::Limit(2));
+    world.policies.insert(policy_name(1), policy(1, AddressRequest::Explicit(v4("10.6.1.2"))));
+    let idle = AddressRecord { gateway: "g".into(), pair: None, slot: 2, node: Some("n0".into()), epoch: 1 };
     let ledger = Ledger { addresses: BTreeMap::from([(address("10.6.1.2"), idle)]), ..Ledger::default() };
     // the first finds no room for an unused address until the second has put the idle one to use
     let plan = plan(&world, &ledger);
@@ -281,10 +285,10 @@ fn whoever_waits_is_asked_again_when_a_later_one_was_served() {
 fn an_exclusive_address_serves_one_namespace() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
     world.gateways.get_mut("g").unwrap().exclusive = true;
-    add(&mut world, 1, Ask::Explicit(v4("10.6.1.1")));
+    add(&mut world, 1, AddressRequest::Explicit(v4("10.6.1.1")));
     let stranger = PolicyName { namespace: Some("other".into()), name: "x".into() };
-    world.policies.insert(stranger.clone(), policy(3, Ask::Explicit(v4("10.6.1.1"))));
-    world.policies.insert(policy_name(4), policy(4, Ask::Explicit(v4("10.6.1.1"))));
+    world.policies.insert(stranger.clone(), policy(3, AddressRequest::Explicit(v4("10.6.1.1"))));
+    world.policies.insert(policy_name(4), policy(4, AddressRequest::Explicit(v4("10.6.1.1"))));
     let plan = plan(&world, &Ledger::default());
     assert_eq!(plan.unmet, BTreeMap::from([(stranger, Unmet::NotAllowed(address("10.6.1.1")))]));
 }
@@ -293,9 +297,9 @@ fn an_exclusive_address_serves_one_namespace() {
 fn an_exclusive_address_is_not_kept_by_whoever_has_it_recorded() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
     world.gateways.get_mut("g").unwrap().exclusive = true;
-    add(&mut world, 1, Ask::Explicit(v4("10.6.1.1")));
+    add(&mut world, 1, AddressRequest::Explicit(v4("10.6.1.1")));
     let stranger = PolicyName { namespace: Some("other".into()), name: "a".into() };
-    world.policies.insert(stranger.clone(), policy(1, Ask::PreferUnallocated));
+    world.policies.insert(stranger.clone(), policy(1, AddressRequest::PreferUnallocated));
     let mut ledger = carried_out(&plan(&world, &Ledger::default()));
     assert_eq!(ledger.bindings[&stranger].eip, v4("10.6.1.2"));
     // a status says that the stranger has the address of another namespace
@@ -304,18 +308,28 @@ fn an_exclusive_address_is_not_kept_by_whoever_has_it_recorded() {
     let after = plan(&world, &ledger);
     assert_eq!((after.bindings[&policy_name(0)].eip, after.bindings[&stranger].eip), (v4("10.6.1.1"), v4("10.6.1.2")));
     let mut planner = Planner::new(world, carried_out(&after));
-    planner.change(Change::Bound(stranger.clone(), Some(lie)));
+    planner.change(Change::ObservedBinding(stranger.clone(), Some(lie)));
     assert_eq!(planner.plan().bindings, after.bindings, "nor is it adopted later");
 }
 
 #[test]
 fn an_explanation_tells_address_node_standby_and_users() {
     let mut world = world("10.6.1.1-10.6.1.2", 2);
-    add(&mut world, 1, Ask::Default);
+    add(&mut world, 1, AddressRequest::Default);
     let planner = Planner::new(world, Ledger::default());
     let steps = explain(&planner, &policy_name(0));
-    let topics: Vec<Topic> = steps.iter().map(|step| step.topic).collect();
-    assert_eq!(topics, [Topic::Ask, Topic::Gateway, Topic::Address, Topic::Node, Topic::Standby, Topic::Users]);
+    let topics: Vec<ExplainTopic> = steps.iter().map(|step| step.topic).collect();
+    assert_eq!(
+        topics,
+        [
+            ExplainTopic::Request,
+            ExplainTopic::Gateway,
+            ExplainTopic::Address,
+            ExplainTopic::Node,
+            ExplainTopic::Standby,
+            ExplainTopic::Users
+        ]
+    );
     assert_eq!(steps[2].text, "10.6.1.1 is number 1 in the pool of gateway g, slot 2");
     assert_eq!(steps[5].text, "it serves 1 policies: team/p0000");
     assert_eq!(explain_address(&planner, address("10.6.1.1")), steps[2..]);
@@ -324,7 +338,7 @@ fn an_explanation_tells_address_node_standby_and_users() {
 #[test]
 fn a_view_is_cut_but_counts_all() {
     let mut world = world("10.6.1.1-10.6.1.9", 2);
-    add(&mut world, 20, Ask::Limit(4));
+    add(&mut world, 20, AddressRequest::Limit(4));
     let view = Planner::new(world, Ledger::default()).view("g", 7).unwrap();
     let listed: usize = view.nodes.values().flatten().map(|entry| entry.policies.len()).sum();
     assert_eq!((listed, view.policies), (7, 20));
@@ -351,12 +365,12 @@ fn world(pool: &str, nodes: usize) -> World {
     }
 }
 
-fn add(world: &mut World, policies: usize, ask: Ask) {
+fn add(world: &mut World, policies: usize, ask: AddressRequest) {
     world.policies.extend((0..policies).map(|n| (policy_name(n), policy(n, ask))));
 }
 
-fn policy(n: usize, ask: Ask) -> Policy {
-    Policy { uid: format!("uid-{n}").into(), gateway: "g".into(), created: n as i64, ask, refused: false }
+fn policy(n: usize, ask: AddressRequest) -> Policy {
+    Policy { uid: format!("uid-{n}").into(), gateway: "g".into(), created: n as i64, request: ask, refused: false }
 }
 
 fn policy_name(n: usize) -> PolicyName {

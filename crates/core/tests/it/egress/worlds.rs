@@ -120,24 +120,24 @@ fn eip(tape: &mut Tape<'_>, gateways: usize) -> Eip {
 pub(crate) fn policy(tape: &mut Tape<'_>, gateways: usize) -> Policy {
     let gateway = if tape.rarely(12) { name("g", 9) } else { name("g", tape.below(gateways.max(1))) };
     let ask = match tape.below(8) {
-        0 => Ask::PreferUnallocated,
-        1 => Ask::NodeAddress,
-        2 | 3 => Ask::Explicit(eip(tape, gateways)),
-        4 => Ask::Default,
-        5 => Ask::Random,
-        6 => Ask::Limit(1),
-        _ => Ask::Limit(2),
+        0 => AddressRequest::PreferUnallocated,
+        1 => AddressRequest::NodeAddress,
+        2 | 3 => AddressRequest::Explicit(eip(tape, gateways)),
+        4 => AddressRequest::Default,
+        5 => AddressRequest::Random,
+        6 => AddressRequest::Limit(1),
+        _ => AddressRequest::Limit(2),
     };
     let uid = format!("uid-{}", tape.below(40)).into();
-    Policy { uid, gateway, created: tape.below(4) as i64, ask, refused: tape.rarely(10) }
+    Policy { uid, gateway, created: tape.below(4) as i64, request: ask, refused: tape.rarely(10) }
 }
 
 pub(crate) fn barred(tape: &mut Tape<'_>) -> BTreeSet<NodeName> {
     (0..tape.below(4)).map(|_| name("n", tape.below(6))).collect()
 }
 
-pub(crate) fn held(tape: &mut Tape<'_>, gateways: usize) -> Held {
-    Held {
+pub(crate) fn held(tape: &mut Tape<'_>, gateways: usize) -> AddressRecord {
+    AddressRecord {
         gateway: name("g", tape.below(gateways + 1)),
         pair: tape.below(2).eq(&1).then(|| address(tape, gateways)),
         slot: tape.of(&[2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 16383, 60000]),
@@ -172,7 +172,7 @@ pub(crate) fn world(tape: &mut Tape<'_>) -> World {
     }
     for _ in 0..tape.below(3) {
         let nodes = barred(tape);
-        world.barred.insert(address(tape, gateways), nodes);
+        world.excluded_nodes.insert(address(tape, gateways), nodes);
     }
     world.keep_unused = tape.rarely(8);
     world
@@ -189,7 +189,7 @@ pub(crate) fn ledger(tape: &mut Tape<'_>, world: &World) -> Ledger {
         if tape.rarely(3) {
             // half of the bindings name an address that is recorded
             let mut binding = binding(tape, 4);
-            let recorded: Vec<(&IpAddr, &Held)> = ledger.addresses.iter().collect();
+            let recorded: Vec<(&IpAddr, &AddressRecord)> = ledger.addresses.iter().collect();
             if !recorded.is_empty() && tape.below(2) == 1 {
                 let (address, held) = recorded[tape.below(recorded.len())];
                 binding.gateway = held.gateway.clone();
@@ -225,30 +225,30 @@ pub(crate) fn change(tape: &mut Tape<'_>, planner: &Planner) -> Change {
         10 => Change::Taken(address(tape, gateways), tape.below(2) == 0),
         11 => {
             let nodes = barred(tape);
-            Change::Barred(address(tape, gateways), nodes)
+            Change::ExcludedNodes(address(tape, gateways), nodes)
         }
         12 => Change::KeepUnused(tape.below(2) == 0),
         13 | 14 => {
-            let recorded: BTreeMap<IpAddr, Held> = planner.ledger().addresses;
+            let recorded: BTreeMap<IpAddr, AddressRecord> = planner.ledger().addresses;
             let Some((address, own)) = recorded.iter().nth(tape.below(recorded.len().max(1))) else {
-                return Change::Recorded(address(tape, gateways), Some(held(tape, gateways)));
+                return Change::ObservedRecord(address(tape, gateways), Some(held(tape, gateways)));
             };
             match tape.below(5) {
-                0 | 1 => Change::Recorded(*address, None),
+                0 | 1 => Change::ObservedRecord(*address, None),
                 2 | 3 => {
                     let mut other = held(tape, gateways);
                     (other.gateway, other.pair, other.slot) = (own.gateway.clone(), own.pair, own.slot);
                     other.epoch = own.epoch + tape.below(3) as u64;
-                    Change::Recorded(*address, Some(other))
+                    Change::ObservedRecord(*address, Some(other))
                 }
-                _ => Change::Recorded(self::address(tape, gateways), Some(held(tape, gateways))),
+                _ => Change::ObservedRecord(self::address(tape, gateways), Some(held(tape, gateways))),
             }
         }
         _ if !known.is_empty() => {
             let name = known[tape.below(known.len())].clone();
             let adopted = planner.ledger().bindings.into_values().nth(tape.below(6));
             let other = (!tape.rarely(4)).then(|| adopted.unwrap_or_else(|| binding(tape, gateways)));
-            Change::Bound(name, other)
+            Change::ObservedBinding(name, other)
         }
         _ => Change::Policy(policy_name(tape), Some(policy(tape, gateways))),
     }

@@ -1,7 +1,7 @@
 //! Golden placements, and the policies' behaviour over many sessions.
 
 use portolan_core::hash::{Ring, Server};
-use portolan_core::mesh::{Ask, Balancer, Member, Policy};
+use portolan_core::mesh::{Balancer, LbPolicy, PickContext, WeightedEndpoint};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -40,8 +40,8 @@ fn the_table_of_balancers_holds() {
 }
 
 fn complaint(case: &Case) -> Option<String> {
-    let members: Vec<Member> = case.members.iter().map(|text| member(text)).collect();
-    let policy = Policy::parse(Some(&case.policy), case.key.as_deref()).expect("the table names known policies");
+    let members: Vec<WeightedEndpoint> = case.members.iter().map(|text| member(text)).collect();
+    let policy = LbPolicy::parse(Some(&case.policy), case.key.as_deref()).expect("the table names known policies");
     let balancer = Balancer::new(policy, members.clone());
     let mut live = vec![0; members.len()];
     let empty = json!({});
@@ -50,7 +50,7 @@ fn complaint(case: &Case) -> Option<String> {
     for (turn, metadata) in (0..).zip(asked) {
         let counts = |index: usize| live[index];
         let random = portolan_core::hash::SplitMix::new(turn).next_u64();
-        let picked = balancer.pick(&Ask { metadata, client: None, random, turn, sessions: &counts });
+        let picked = balancer.pick(&PickContext { metadata, client: None, random, sequence: turn, sessions: &counts });
         picks.push(picked);
         if let Some(index) = picked {
             live[index] += 1;
@@ -62,9 +62,9 @@ fn complaint(case: &Case) -> Option<String> {
     (!picks_fit || !shares_fit).then(|| format!("{}: picks {picks:?}, shares {live:?}", case.about))
 }
 
-fn member(text: &str) -> Member {
+fn member(text: &str) -> WeightedEndpoint {
     let (address, weight) = text.rsplit_once('*').unwrap_or((text, "1"));
-    Member { address: address.to_owned(), weight: weight.parse().expect("a weight is a number") }
+    WeightedEndpoint { address: address.to_owned(), weight: weight.parse().expect("a weight is a number") }
 }
 
 #[derive(Deserialize)]
@@ -81,7 +81,7 @@ struct Golden {
 fn the_golden_rings_come_out() {
     let rings: Vec<Golden> = table::read(include_str!("cases/rings.yaml"));
     for Golden { members, points, at, keys } in rings {
-        let list: Vec<Member> = members.iter().map(|text| member(text)).collect();
+        let list: Vec<WeightedEndpoint> = members.iter().map(|text| member(text)).collect();
         let servers: Vec<Server<'_>> =
             list.iter().map(|member| Server { address: &member.address, weight: member.weight }).collect();
         let ring = Ring::new(&servers);
@@ -91,11 +91,16 @@ fn the_golden_rings_come_out() {
             let point = ring.points()[place];
             assert_eq!((point.hash, point.server), (hash, server), "{members:?}, point {place}");
         }
-        let balancer = Balancer::new(Policy::parse(Some("ConsistentHash"), Some("/key")).unwrap(), list);
+        let balancer = Balancer::new(LbPolicy::parse(Some("ConsistentHash"), Some("/key")).unwrap(), list);
         for (key, wanted) in keys {
             let metadata = json!({ "key": key });
-            let picked =
-                balancer.pick(&Ask { metadata: &metadata, client: None, random: 0, turn: 0, sessions: &|_| 0 });
+            let picked = balancer.pick(&PickContext {
+                metadata: &metadata,
+                client: None,
+                random: 0,
+                sequence: 0,
+                sessions: &|_| 0,
+            });
             assert_eq!(picked, Some(wanted), "{members:?}, key {key}");
         }
     }
@@ -103,19 +108,19 @@ fn the_golden_rings_come_out() {
 
 #[test]
 fn policies_that_are_none_are_refused_as_l7mp_refuses_them() {
-    let refused = |policy| Policy::parse(policy, None).unwrap_err().to_string();
+    let refused = |policy| LbPolicy::parse(policy, None).unwrap_err().to_string();
     assert_eq!(refused(Some("X")), r#"LoadBalancer.create: TODO: Policy "X" unimplemented"#);
     assert_eq!(refused(None), "LoadBalancer.create: TODO: Policy undefined");
 }
 
 #[test]
 fn of_two_members_the_busy_one_is_never_picked() {
-    let members = ["busy", "idle"].map(|address| Member { address: address.to_owned(), weight: 1.0 });
-    let balancer = Balancer::new(Policy::Random2, members.to_vec());
+    let members = ["busy", "idle"].map(|address| WeightedEndpoint { address: address.to_owned(), weight: 1.0 });
+    let balancer = Balancer::new(LbPolicy::Random2, members.to_vec());
     let metadata = json!({});
     for random in 0..200 {
         let sessions = |index: usize| if index == 0 { 1000 } else { 0 };
-        let ask = Ask { metadata: &metadata, client: None, random, turn: 0, sessions: &sessions };
+        let ask = PickContext { metadata: &metadata, client: None, random, sequence: 0, sessions: &sessions };
         assert_eq!(balancer.pick(&ask), Some(1), "random {random}");
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use portolan_core::hash::{Maglev, Ring, Server};
 use portolan_core::mesh::{
-    Action, Ask, Balancer, LookupError, Member, Path, Policy, Predicate, Rule, RuleList, key_text, lookup,
+    Action, Balancer, LbPolicy, LookupError, Path, PickContext, Predicate, Rule, RuleList, WeightedEndpoint, key_text,
+    lookup,
 };
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -64,13 +65,13 @@ fn any_predicate() -> impl Strategy<Value = Value> {
     })
 }
 
-fn any_members() -> impl Strategy<Value = Vec<Member>> {
+fn any_members() -> impl Strategy<Value = Vec<WeightedEndpoint>> {
     let weight = prop_oneof![Just(0.0), Just(1.0), (0_u32..20).prop_map(f64::from), any::<f64>()];
-    let member = ("[a-h]", weight).prop_map(|(address, weight)| Member { address, weight });
+    let member = ("[a-h]", weight).prop_map(|(address, weight)| WeightedEndpoint { address, weight });
     vec(member, 0..12)
 }
 
-fn any_policy() -> impl Strategy<Value = Policy> {
+fn any_policy() -> impl Strategy<Value = LbPolicy> {
     let name = prop_oneof![
         Just("Trivial"),
         Just("HashRing"),
@@ -80,7 +81,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         Just("LeastSessions"),
     ];
     (name, proptest::option::of(any_path()))
-        .prop_map(|(name, key)| Policy::parse(Some(name), key.as_deref()).expect("a known policy"))
+        .prop_map(|(name, key)| LbPolicy::parse(Some(name), key.as_deref()).expect("a known policy"))
 }
 
 /// A few words, and addresses of which some are IPv4 in IPv6 clothes.
@@ -105,7 +106,7 @@ proptest! {
     fn any_predicate_answers_on_any_data(source in any_predicate(), data in any_json()) {
         let predicate = Predicate::new(Some(&source));
         let held = predicate.matches(&data);
-        prop_assert!(!held || predicate.fault().is_none());
+        prop_assert!(!held || predicate.error().is_none());
         prop_assert_eq!(held, predicate.matches(&data), "the answer does not change");
     }
 
@@ -113,8 +114,8 @@ proptest! {
     fn not_is_the_contrary_or_never(source in any_predicate(), data in any_json()) {
         prop_assume!(source.is_object() && source.get("op").is_some());
         let (plain, not) = (Predicate::new(Some(&source)), Predicate::new(Some(&json!({ "op": "not", "apply": [source] }))));
-        prop_assert_eq!(plain.fault().is_some(), not.fault().is_some());
-        prop_assert!(plain.fault().is_some() || plain.matches(&data) != not.matches(&data));
+        prop_assert_eq!(plain.error().is_some(), not.error().is_some());
+        prop_assert!(plain.error().is_some() || plain.matches(&data) != not.matches(&data));
     }
 
     #[test]
@@ -133,16 +134,16 @@ proptest! {
         client in proptest::option::of(any::<(u32, u16)>()),
         live in any::<[u64; 4]>(),
     ) {
-        let is_open = |member: &Member| member.weight.is_finite() && member.weight > 0.0;
+        let is_open = |member: &WeightedEndpoint| member.weight.is_finite() && member.weight > 0.0;
         let client = client.map(|(address, port)| (std::net::Ipv4Addr::from(address), port).into());
         let sessions = |index: usize| live[index % 4];
-        let ask = Ask { metadata: &data, client, random, turn, sessions: &sessions };
+        let ask = PickContext { metadata: &data, client, random, sequence: turn, sessions: &sessions };
         let balancer = Balancer::new(policy.clone(), members.clone());
         let picked = balancer.pick(&ask);
         prop_assert_eq!(picked, balancer.pick(&ask), "the same question has the same answer");
         match picked {
             Some(index) => prop_assert!(is_open(&members[index])),
-            None => prop_assert!(!members.iter().any(is_open) || matches!(policy, Policy::HashRing(_))),
+            None => prop_assert!(!members.iter().any(is_open) || matches!(policy, LbPolicy::HashRing(_))),
         }
     }
 
@@ -155,7 +156,7 @@ proptest! {
         random in any::<u64>(),
     ) {
         let data = json!({ "a": key });
-        let ask = Ask { metadata: &data, client: None, random, turn: random, sessions: &|index| index as u64 };
+        let ask = PickContext { metadata: &data, client: None, random, sequence: random, sessions: &|index| index as u64 };
         let rebuilt = Balancer::new(policy.clone(), before).rebuilt(after.clone());
         prop_assert_eq!(rebuilt.pick(&ask), Balancer::new(policy, after).pick(&ask));
     }

@@ -52,7 +52,7 @@ fn judges(predicate: &Value, on: &Value, wanted: bool) -> bool {
     let compiled = Predicate::new(Some(predicate));
     let nested = Predicate::new(Some(&json!({ "op": "not", "apply": [predicate] })));
     let contrary = !predicate.is_object() || predicate.get("op").is_none() || nested.matches(on) != wanted;
-    compiled.fault().is_none() && compiled.matches(on) == wanted && contrary
+    compiled.error().is_none() && compiled.matches(on) == wanted && contrary
 }
 
 /// Whether a predicate has the fault and matches neither alone nor inside anything.
@@ -60,7 +60,7 @@ fn is_fault(faulty: &Faulty, on: &Value) -> bool {
     let always = json!({ "op": "and", "apply": [] });
     let alone = Predicate::new(Some(&faulty.of));
     let inside = ["and", "or", "not"].map(|op| json!({ "op": op, "apply": [always, faulty.of] }));
-    let fault = |predicate: &Predicate| predicate.fault().is_some_and(|fault| fault.reason.word() == faulty.why);
+    let fault = |predicate: &Predicate| predicate.error().is_some_and(|fault| fault.kind.word() == faulty.why);
     fault(&alone)
         && !alone.matches(on)
         && inside.iter().map(|source| Predicate::new(Some(source))).all(|rule| fault(&rule) && !rule.matches(on))
@@ -87,7 +87,7 @@ fn predicates_end_at_1000_operations_and_32_levels() {
     let defined = json!({ "op": "defined", "path": "/a" });
     let wide = |parts: usize| json!({ "op": "or", "apply": vec![defined.clone(); parts] });
     let deep = |levels: usize| (0..levels).fold(defined.clone(), |inner, _| json!({ "op": "and", "apply": [inner] }));
-    let word = |source: &Value| Predicate::new(Some(source)).fault().map(|fault| fault.reason.word());
+    let word = |source: &Value| Predicate::new(Some(source)).error().map(|fault| fault.kind.word());
     assert_eq!(word(&wide(999)), None);
     assert_eq!(word(&wide(1000)), Some("TooMany"));
     assert_eq!(word(&deep(32)), None);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::*;
 use portolan_core::select::Labels;
 use serde_json::Value;
@@ -31,7 +31,7 @@ impl Builder {
         Self { world, age: 0 }
     }
 
-    /// Adds objects: `Kind name: spec`, one YAML map.
+    /// Adds objects: `MeshKind name: spec`, one YAML map.
     pub(super) fn objects(mut self, text: &str) -> Self {
         let Value::Object(all) = yaml(text) else { unreachable!("a map of objects") };
         // in the order of writing, which a map does not keep: age follows the text
@@ -46,11 +46,11 @@ impl Builder {
 
     pub(super) fn object(mut self, kind: &str, of: &str, spec: Value) -> Self {
         self.age += 1;
-        let object = Object {
+        let object = MeshObject {
             uid: Arc::from(format!("uid-{of}")),
             created: self.age,
             spec: Arc::new(spec),
-            ..Object::default()
+            ..MeshObject::default()
         };
         self.world.objects.insert((kind_of(kind), name(of)), object);
         self
@@ -121,7 +121,9 @@ impl Builder {
     }
 
     pub(super) fn l7mp(mut self, pod: &str) -> Self {
-        self.world.proxies.insert(name(pod), ProxyFacts { flavour: Flavour::L7mp, taken: Vec::new() });
+        self.world
+            .proxies
+            .insert(name(pod), ProxyInfo { implementation: ProxyImplementation::L7mp, foreign_ports: Vec::new() });
         self
     }
 
@@ -131,7 +133,7 @@ impl Builder {
 }
 
 /// What Kubernetes would write for Services with selectors.
-pub(super) fn slices(world: &World) -> std::collections::BTreeMap<ObjectName, Slice> {
+pub(super) fn slices(world: &World) -> std::collections::BTreeMap<ObjectName, EndpointSlice> {
     let mut slices = std::collections::BTreeMap::new();
     for (service_name, service) in world.services.iter().filter(|(_, service)| !service.selector.is_empty()) {
         let of_service = |(pod_name, pod): &(&ObjectName, &Pod)| {
@@ -148,19 +150,22 @@ pub(super) fn slices(world: &World) -> std::collections::BTreeMap<ObjectName, Sl
             })
         };
         let endpoints = world.pods.iter().filter(of_service).filter_map(endpoint).collect();
-        let ports = service.ports.iter().map(|port| (Arc::clone(&port.name), port.target_port.unwrap_or(port.port)));
-        let slice = Slice { service: Arc::clone(&service_name.name), ports: ports.collect(), endpoints };
+        let ports = service
+            .ports
+            .iter()
+            .map(|port| SlicePort { name: Arc::clone(&port.name), port: port.target_port.unwrap_or(port.port) });
+        let slice = EndpointSlice { service: Arc::clone(&service_name.name), ports: ports.collect(), endpoints };
         slices.insert(ObjectName::new(Arc::clone(&service_name.namespace), format!("{}-1", service_name.name)), slice);
     }
     slices
 }
 
-pub(super) fn kind_of(word: &str) -> Kind {
+pub(super) fn kind_of(word: &str) -> MeshKind {
     match word {
-        "VirtualService" => Kind::VirtualService,
-        "Route" => Kind::Route,
-        "Target" => Kind::Target,
-        "Rule" => Kind::Rule,
+        "VirtualService" => MeshKind::VirtualService,
+        "Route" => MeshKind::Route,
+        "Target" => MeshKind::Target,
+        "Rule" => MeshKind::Rule,
         other => unreachable!("no kind {other}"),
     }
 }
@@ -168,7 +173,7 @@ pub(super) fn kind_of(word: &str) -> Kind {
 /// Shorthands to look at a plan.
 pub(super) trait Look {
     fn on(&self, pod: &str) -> wire::ProxyConfig;
-    fn verdict_of(&self, kind: &str, of: &str) -> Verdict;
+    fn verdict_of(&self, kind: &str, of: &str) -> ObjectStatus;
     /// Reasons of a VirtualService: refusal, then unmet, then notes.
     fn reasons(&self, kind: &str, of: &str) -> Vec<&'static str>;
     fn generated_names(&self) -> Vec<String>;
@@ -179,13 +184,13 @@ impl Look for Plan {
         self.desired.get(&name(pod)).cloned().unwrap_or_default()
     }
 
-    fn verdict_of(&self, kind: &str, of: &str) -> Verdict {
-        self.verdicts[&(kind_of(kind), name(of))].clone()
+    fn verdict_of(&self, kind: &str, of: &str) -> ObjectStatus {
+        self.statuses[&(kind_of(kind), name(of))].clone()
     }
 
     fn reasons(&self, kind: &str, of: &str) -> Vec<&'static str> {
         let verdict = self.verdict_of(kind, of);
-        let all = verdict.refused.iter().chain(&verdict.unmet).chain(&verdict.notes);
+        let all = verdict.refused.iter().chain(&verdict.unmet).chain(&verdict.diagnostics);
         all.map(|note| note.reason.as_str()).collect()
     }
 

@@ -1,6 +1,6 @@
 //! From what a proxy holds to what it should hold: the calls, their order, and what they leave alone.
 
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use portolan_core::mesh::control::wire::ProxyConfig;
 use portolan_core::mesh::control::*;
 use proptest::prelude::*;
@@ -17,14 +17,14 @@ const SEQUENCES: u32 = 400;
 
 #[test]
 fn any_proxy_is_led_to_what_it_should_hold_and_nothing_foreign_is_touched() {
-    for flavour in [Flavour::Portolan, Flavour::L7mp] {
+    for flavour in [ProxyImplementation::Portolan, ProxyImplementation::L7mp] {
         let outcome = runner(SEQUENCES).run(&tape(300), |bytes| {
             let mut tape = worlds::Tape::new(&bytes);
             let mut world = worlds::world(&mut tape);
             let mut proxies = std::collections::BTreeMap::new();
             for _ in 0..4 {
                 for pod in world.pods.keys() {
-                    let facts = ProxyFacts { flavour, taken: Vec::new() };
+                    let facts = ProxyInfo { implementation: flavour, foreign_ports: Vec::new() };
                     world.proxies.insert(pod.clone(), facts);
                 }
                 let plan = plan(&world);
@@ -42,27 +42,27 @@ fn any_proxy_is_led_to_what_it_should_hold_and_nothing_foreign_is_touched() {
     }
 }
 
-fn lead(proxy: &mut Proxy, desired: &ProxyConfig, flavour: Flavour) -> Result<(), TestCaseError> {
+fn lead(proxy: &mut Proxy, desired: &ProxyConfig, flavour: ProxyImplementation) -> Result<(), TestCaseError> {
     let foreign = foreign(&proxy.config());
     proxy.handled.clear();
-    let steps = diff(desired, &Observed::of(&proxy.config()), flavour, &Ownership::default());
+    let steps = diff(desired, &ObservedConfig::of(&proxy.config()), flavour, &Ownership::default());
     for call in &steps.calls {
         let taken = proxy.take(call);
         prop_assert!(taken.is_ok(), "{:?} at {:?} of {:#?}", taken, call, steps.calls);
     }
-    let domain = Domain::default();
+    let domain = ClusterDomain::default();
     let strangers: Vec<_> =
         proxy.handled.iter().filter(|(kind, name)| *kind != "rulelists" && !domain.is_ours(name, false)).collect();
     prop_assert!(strangers.is_empty(), "touched {:?}", strangers);
     prop_assert_eq!(self::foreign(&proxy.config()), foreign, "foreign things are as they were");
-    let again = diff(desired, &Observed::of(&proxy.config()), flavour, &Ownership::default());
+    let again = diff(desired, &ObservedConfig::of(&proxy.config()), flavour, &Ownership::default());
     prop_assert!(again.calls.is_empty(), "not at rest: {:#?}", again.calls);
     Ok(())
 }
 
 /// Everything that is not ours, rules in foreign lists among it, in their order.
 fn foreign(config: &Value) -> Vec<String> {
-    let domain = Domain::default();
+    let domain = ClusterDomain::default();
     let is_foreign = |name: &Value| !domain.is_ours(name.as_str().unwrap_or_default(), false);
     let mut all = Vec::new();
     for objects in config.as_object().unwrap().values() {
@@ -78,18 +78,18 @@ fn foreign(config: &Value) -> Vec<String> {
 }
 
 /// Calls as short lines, names without their suffix.
-fn lines(steps: &Steps) -> Vec<String> {
+fn lines(steps: &CallPlan) -> Vec<String> {
     let short = |text: &str| {
         let text = text.replace("/api/v1/", "").replace(".default.virtualservice.cluster.local", ":v");
         text.replace(".default.target.cluster.local", ":t").replace(".default.route.cluster.local", ":r")
     };
     let mut marks: Vec<String> = Vec::new();
-    let mut line = |call: &Call| {
+    let mut line = |call: &ProxyCall| {
         let name = call.body.as_ref().and_then(|body| {
             let object = body.as_object()?.values().next()?;
             Some(object.get("name").unwrap_or(object).as_str()?.to_owned())
         });
-        let verb = if call.verb == Verb::Post { "POST" } else { "DELETE" };
+        let verb = if call.method == CallMethod::Post { "POST" } else { "DELETE" };
         let mut text = short(&format!("{verb} {} {}", call.path, name.unwrap_or_default())).trim_end().to_owned();
         while let Some(at) = text.find('~') {
             let mark = text[at..at + 9].to_owned();
@@ -105,7 +105,7 @@ fn lines(steps: &Steps) -> Vec<String> {
 }
 
 fn l7mp(desired: &ProxyConfig, proxy: &mut Proxy) -> Vec<String> {
-    let steps = diff(desired, &Observed::of(&proxy.config()), Flavour::L7mp, &Ownership::default());
+    let steps = diff(desired, &ObservedConfig::of(&proxy.config()), ProxyImplementation::L7mp, &Ownership::default());
     for call in &steps.calls {
         proxy.take(call).unwrap();
     }
@@ -160,7 +160,7 @@ fn example_2_ends_the_sessions_of_a_deleted_user() {
     let mut proxy = Proxy::with_foreign();
     l7mp(&world.plan().on("gateway-0"), &mut proxy);
     let mut resolver = Resolver::new(world.world);
-    resolver.change(Change::Object(Kind::VirtualService, name("gateway-user-a-vsvc"), None));
+    resolver.change(Change::Object(MeshKind::VirtualService, name("gateway-user-a-vsvc"), None));
     assert_eq!(
         l7mp(&resolver.desired(&name("gateway-0")), &mut proxy),
         [
@@ -223,8 +223,12 @@ fn options_reach_the_proxy_and_a_named_cluster_is_replaced_back_to_back() {
     assert_eq!(l7mp(&on_p(&target(2)), &mut proxy), ["DELETE clusters/t:t", "POST clusters t:t"]);
     let tracked =
         "VirtualService v: {selector: {}, listener: {protocol: UDP, port: 5}, rules: [], options: {track: 30}}";
-    let steps =
-        diff(&on_p(tracked), &Observed::of(&Proxy::with_foreign().config()), Flavour::L7mp, &Ownership::default());
+    let steps = diff(
+        &on_p(tracked),
+        &ObservedConfig::of(&Proxy::with_foreign().config()),
+        ProxyImplementation::L7mp,
+        &Ownership::default(),
+    );
     let listener = &steps.calls.last().unwrap().body.as_ref().unwrap()["listener"];
     assert_eq!(listener["options"]["track"], 30);
 }
@@ -234,8 +238,8 @@ fn a_websocket_listener_is_edited_at_a_price_on_a_real_l7mp() {
     let ws = |port: u16| on_p(&echo("v", &format!("{{protocol: WebSocket, port: {port}}}"), "[]"));
     let mut proxy = Proxy::with_foreign();
     l7mp(&ws(5), &mut proxy);
-    let steps = diff(&ws(6), &Observed::of(&proxy.config()), Flavour::L7mp, &Ownership::default());
-    assert_eq!(steps.notes.iter().map(|(_, note)| note.reason).collect::<Vec<_>>(), [Reason::SessionsCut]);
+    let steps = diff(&ws(6), &ObservedConfig::of(&proxy.config()), ProxyImplementation::L7mp, &Ownership::default());
+    assert_eq!(steps.diagnostics.iter().map(|(_, note)| note.reason).collect::<Vec<_>>(), [Reason::SessionsCut]);
 }
 
 #[test]
@@ -296,8 +300,13 @@ fn rule_objects_find_their_place_among_foreign_rules() {
 #[test]
 fn a_rulelist_that_is_not_there_is_told() {
     let text = "VirtualService v: {selector: {}, listener: {protocol: UDP, port: 5}, rulesRef: nowhere}";
-    let steps = diff(&on_p(text), &Observed::of(&Proxy::with_foreign().config()), Flavour::L7mp, &Ownership::default());
-    assert_eq!(steps.notes.iter().map(|(_, note)| note.reason).collect::<Vec<_>>(), [Reason::RuleListMissing]);
+    let steps = diff(
+        &on_p(text),
+        &ObservedConfig::of(&Proxy::with_foreign().config()),
+        ProxyImplementation::L7mp,
+        &Ownership::default(),
+    );
+    assert_eq!(steps.diagnostics.iter().map(|(_, note)| note.reason).collect::<Vec<_>>(), [Reason::RuleListMissing]);
 }
 
 #[test]
@@ -309,7 +318,7 @@ fn the_shipped_operators_objects_are_taken_over_one_by_one() {
     let desired = on_p(&echo("v", "{protocol: UDP, port: 5}", "[]"));
     let calls = |adopt_legacy: bool| {
         let ownership = Ownership { adopt_legacy, ..Ownership::default() };
-        lines(&diff(&desired, &Observed::of(&legacy), Flavour::L7mp, &ownership))
+        lines(&diff(&desired, &ObservedConfig::of(&legacy), ProxyImplementation::L7mp, &ownership))
     };
     assert_eq!(
         calls(true),
@@ -331,7 +340,8 @@ fn our_proxy_gets_one_transaction_and_drains() {
     };
     let mut proxy = Proxy::with_foreign();
     let mut run = |desired: &ProxyConfig| {
-        let steps = diff(desired, &Observed::of(&proxy.config()), Flavour::Portolan, &Ownership::default());
+        let steps =
+            diff(desired, &ObservedConfig::of(&proxy.config()), ProxyImplementation::Portolan, &Ownership::default());
         steps.calls.iter().for_each(|call| proxy.take(call).unwrap());
         let ops = steps.calls.iter().flat_map(|call| call.body.as_ref().unwrap()["ops"].as_array().unwrap().clone());
         (
@@ -360,6 +370,7 @@ fn a_shallow_answer_is_enough() {
         apart.extend(endpoints);
     }
     config["endpoints"] = Value::Array(apart);
-    let steps = diff(&plan.on("gateway-0"), &Observed::of(&config), Flavour::L7mp, &Ownership::default());
+    let steps =
+        diff(&plan.on("gateway-0"), &ObservedConfig::of(&config), ProxyImplementation::L7mp, &Ownership::default());
     assert!(steps.calls.is_empty(), "{:?}", lines(&steps));
 }

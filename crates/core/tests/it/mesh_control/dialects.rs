@@ -1,7 +1,7 @@
 //! Every way to write an object that the specification lists, and what is said to those who write it otherwise.
 
 use portolan_core::mesh::control::types::{Route, RuleObject, Target, VirtualService};
-use portolan_core::mesh::control::{Note, normal};
+use portolan_core::mesh::control::{Diagnostic, normalize};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ fn every_dialect_has_one_normal_form_and_every_mistake_its_advice() {
     let mut complaints = Vec::new();
     for case in &cases {
         let (outcome, notes) = normalise(&case.kind, &case.spec);
-        let notes: Vec<String> = notes.iter().map(Note::to_string).collect();
+        let notes: Vec<String> = notes.iter().map(Diagnostic::to_string).collect();
         if notes != case.notes {
             complaints.push(format!("{}: notes {notes:#?}", case.about));
         }
@@ -60,7 +60,7 @@ fn an_oversize_spec_is_refused_before_it_is_read() {
     let rule = serde_json::json!({"action": {"route": "r"}});
     let listener = serde_json::json!({"protocol": "UDP", "port": 1});
     let of = |rules: Value| serde_json::json!({"selector": {}, "listener": listener, "rules": rules});
-    let refusal = |spec: &Value| normal::virtual_service(spec).0.unwrap_err().to_string();
+    let refusal = |spec: &Value| normalize::virtual_service(spec).outcome.unwrap_err().to_string();
     assert_eq!(
         refusal(&of(Value::Array(vec![rule.clone(); 10_001]))),
         "SpecTooLarge: spec.rules has 10001 rules, 10000 are allowed: use several VirtualServices"
@@ -76,15 +76,15 @@ fn an_oversize_spec_is_refused_before_it_is_read() {
     assert_eq!(refusal(&of(deep)), said);
 }
 
-fn normalise(kind: &str, spec: &Value) -> (Result<Value, Note>, Vec<Note>) {
-    fn shown<T>(read: normal::Read<T>, show: fn(&T) -> Value) -> (Result<Value, Note>, Vec<Note>) {
-        (read.0.as_ref().map(show).map_err(Note::clone), read.1)
+fn normalise(kind: &str, spec: &Value) -> (Result<Value, Diagnostic>, Vec<Diagnostic>) {
+    fn shown<T>(read: normalize::Normalized<T>, show: fn(&T) -> Value) -> (Result<Value, Diagnostic>, Vec<Diagnostic>) {
+        (read.outcome.as_ref().map(show).map_err(Diagnostic::clone), read.warnings)
     }
     match kind {
-        "VirtualService" => shown(normal::virtual_service(spec), VirtualService::to_value),
-        "Route" => shown(normal::route(spec), Route::to_value),
-        "Target" => shown(normal::target(spec), Target::to_value),
-        "Rule" => shown(normal::rule(spec), RuleObject::to_value),
+        "VirtualService" => shown(normalize::virtual_service(spec), VirtualService::to_value),
+        "Route" => shown(normalize::route(spec), Route::to_value),
+        "Target" => shown(normalize::target(spec), Target::to_value),
+        "Rule" => shown(normalize::rule(spec), RuleObject::to_value),
         other => unreachable!("no kind {other}"),
     }
 }

@@ -1,7 +1,7 @@
 //! The document's examples: what is generated for them, and the calls that each proxy gets, beside those that the
 //! document prints.
 
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use serde_json::{Value, json};
 
 use super::build::{Builder, Look, addresses, name, yaml};
@@ -80,17 +80,17 @@ fn example_1_generates_two_targets_and_a_virtual_service_and_nothing_else() {
     );
     let spec = |kind, of: &str| plan.generated[&(kind, name(of))].spec.clone();
     assert_eq!(
-        spec(Kind::VirtualService, "worker-svc"),
+        spec(MeshKind::VirtualService, "worker-svc"),
         yaml("{selector: {matchService: worker-svc}, listener: {protocol: UDP, port: 9999}}")
     );
     assert_eq!(
-        spec(Kind::Target, "worker-svc"),
+        spec(MeshKind::Target, "worker-svc"),
         yaml(
             "{selector: {matchService: gateway-svc}, cluster: {spec: {protocol: UDP, port: 9999}, endpoints: [{selector: {matchService: worker-svc}}]}}"
         )
     );
     assert_eq!(
-        spec(Kind::Target, "transcoder-vsvc"),
+        spec(MeshKind::Target, "transcoder-vsvc"),
         yaml(
             "{selector: {matchService: gateway-svc}, cluster: {spec: {protocol: WebSocket, port: 8888}, endpoints: [{selector: {matchLabels: {app: transcoder}}}]}}"
         )
@@ -142,7 +142,7 @@ fn example_2_joins_both_users_at_one_rendezvous_per_worker() {
         assert_eq!(addresses(&worker, "transcoder-target.default.target.cluster.local"), ["127.0.0.1"]);
         assert_eq!(worker.listeners.len(), 1);
     }
-    assert!(plan.verdicts.values().all(|verdict| verdict.refused.is_none() && verdict.unmet.is_empty()));
+    assert!(plan.statuses.values().all(|verdict| verdict.refused.is_none() && verdict.unmet.is_empty()));
 }
 
 #[test]
@@ -212,15 +212,18 @@ VirtualService my-source-vsvc: {selector: {serviceName: my-source-svc}, listener
     // the generated objects
     let spec = |kind, of: &str| plan.generated[&(kind, name(of))].spec.clone();
     assert_eq!(
-        spec(Kind::VirtualService, "my-destination-svc"),
+        spec(MeshKind::VirtualService, "my-destination-svc"),
         yaml("{selector: {matchService: my-destination-svc}, listener: {protocol: UDP, port: 2000}}")
     );
     assert_eq!(
-        spec(Kind::Target, "my-destination-svc"),
+        spec(MeshKind::Target, "my-destination-svc"),
         yaml(
             "{selector: {matchService: my-source-svc}, cluster: {spec: {protocol: UDP, port: 2000}, endpoints: [{selector: {matchService: my-destination-svc}}]}}"
         )
     );
-    let owners = &plan.generated[&(Kind::Target, name("my-destination-svc"))].owners;
-    assert_eq!(owners.iter().map(|owner| (owner.kind, &*owner.name)).collect::<Vec<_>>(), [(Kind::Route, "my-route")]);
+    let owners = &plan.generated[&(MeshKind::Target, name("my-destination-svc"))].owners;
+    assert_eq!(
+        owners.iter().map(|owner| (owner.kind, &*owner.name)).collect::<Vec<_>>(),
+        [(MeshKind::Route, "my-route")]
+    );
 }

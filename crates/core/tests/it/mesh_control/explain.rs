@@ -1,7 +1,7 @@
 //! Which step decided over each name, told in the order of the object.
 
 use portolan_core::mesh::control::Resolver;
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 
 use super::build::{Builder, name};
 
@@ -16,14 +16,14 @@ Route r: {destination: t}";
     let resolver = Resolver::new(world.world);
     let told = |kind, of: &str| {
         let lines = resolver.explain(kind, &name(of)).into_iter();
-        let line = |one: portolan_core::mesh::control::Explained| {
+        let line = |one: portolan_core::mesh::control::ResolvedReference| {
             let step = one.step.map(|step| format!(" ({step})")).unwrap_or_default();
-            format!("{} {}{step}: {}", one.place, one.name.unwrap_or_default(), one.meaning)
+            format!("{} {}{step}: {}", one.path, one.name.unwrap_or_default(), one.meaning)
         };
         lines.map(line).collect::<Vec<_>>()
     };
     assert_eq!(
-        told(Kind::VirtualService, "v"),
+        told(MeshKind::VirtualService, "v"),
         [
             "rules[0].route.destination t (1): Target default/t",
             "rules[0].route.ingress[0] s (2): VirtualService default/s: Target default/s is generated",
@@ -35,5 +35,5 @@ Route r: {destination: t}";
             "rules[2].route gone: RefNotFound: `gone`: there is no Route `gone` in namespace `default`: create it or correct the name",
         ]
     );
-    assert_eq!(told(Kind::Target, "t"), ["linkedVirtualService s (2): VirtualService default/s"]);
+    assert_eq!(told(MeshKind::Target, "t"), ["linkedVirtualService s (2): VirtualService default/s"]);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use portolan_core::mesh::control::*;
 use serde_json::{Value, json};
 
@@ -40,16 +40,17 @@ fn cost_of_a_call(world: World) -> (u64, usize) {
     let before = resolver.evaluations();
     let mut touched = 0;
     for call in [50_000, 50_001] {
-        let object = |spec: Value| Some(Object { created: 1_000_000, spec: Arc::new(spec), ..Object::default() });
+        let object =
+            |spec: Value| Some(MeshObject { created: 1_000_000, spec: Arc::new(spec), ..MeshObject::default() });
         let (t, v) = (name(&format!("t{call}")), name(&format!("v{call}")));
         let [target, service] = call_of(call, 1);
         let [_, edited] = call_of(call, 2);
         for change in [
-            Change::Object(Kind::Target, t.clone(), object(target)),
-            Change::Object(Kind::VirtualService, v.clone(), object(service)),
-            Change::Object(Kind::VirtualService, v.clone(), object(edited)),
-            Change::Object(Kind::VirtualService, v, None),
-            Change::Object(Kind::Target, t, None),
+            Change::Object(MeshKind::Target, t.clone(), object(target)),
+            Change::Object(MeshKind::VirtualService, v.clone(), object(service)),
+            Change::Object(MeshKind::VirtualService, v.clone(), object(edited)),
+            Change::Object(MeshKind::VirtualService, v, None),
+            Change::Object(MeshKind::Target, t, None),
         ] {
             let told = resolver.change(change);
             touched += told.objects.len() + told.generated.len();

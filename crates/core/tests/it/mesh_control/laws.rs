@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use portolan_core::mesh::control::wire::{Part, ProxyConfig};
+use portolan_core::mesh::control::wire::{ConfigKind, ProxyConfig};
 use portolan_core::mesh::control::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -80,21 +80,21 @@ const LAWS: [(&str, Law); 8] = [
 ];
 
 fn only_marked_pods(world: &World, plan: &Plan) -> bool {
-    plan.desired.keys().all(|pod| matches!(world.pods[pod].mark(), Mark::Proxy(_)) && !world.pods[pod].ended)
+    plan.desired.keys().all(|pod| matches!(world.pods[pod].proxy_role(), ProxyRole::Proxy(_)) && !world.pods[pod].ended)
 }
 
-fn names(config: &ProxyConfig) -> BTreeSet<(Part, Arc<str>)> {
+fn names(config: &ProxyConfig) -> BTreeSet<(ConfigKind, Arc<str>)> {
     let mut names = BTreeSet::new();
-    names.extend(config.clusters.keys().map(|name| (Part::Cluster, Arc::clone(name))));
-    names.extend(config.routes.keys().map(|name| (Part::Route, Arc::clone(name))));
-    names.extend(config.rules.keys().map(|name| (Part::Rule, Arc::clone(name))));
-    names.extend(config.rulelists.keys().map(|name| (Part::RuleList, Arc::clone(name))));
-    names.extend(config.listeners.keys().map(|name| (Part::Listener, Arc::clone(name))));
+    names.extend(config.clusters.keys().map(|name| (ConfigKind::Cluster, Arc::clone(name))));
+    names.extend(config.routes.keys().map(|name| (ConfigKind::Route, Arc::clone(name))));
+    names.extend(config.rules.keys().map(|name| (ConfigKind::Rule, Arc::clone(name))));
+    names.extend(config.rulelists.keys().map(|name| (ConfigKind::RuleList, Arc::clone(name))));
+    names.extend(config.listeners.keys().map(|name| (ConfigKind::Listener, Arc::clone(name))));
     names
 }
 
 fn every_name_is_ours(_: &World, plan: &Plan) -> bool {
-    let domain = Domain::default();
+    let domain = ClusterDomain::default();
     plan.desired.values().all(|config| {
         let endpoints = config.clusters.values().flat_map(|cluster| &cluster.endpoints);
         names(config).iter().all(|(_, name)| domain.is_ours(name, false))
@@ -128,7 +128,7 @@ fn no_forbidden_endpoint(world: &World, plan: &Plan) -> bool {
 }
 
 fn generated_are_not_users(_: &World, plan: &Plan) -> bool {
-    plan.generated.keys().all(|key| !plan.verdicts.contains_key(key))
+    plan.generated.keys().all(|key| !plan.statuses.contains_key(key))
 }
 
 fn ports_are_unique(_: &World, plan: &Plan) -> bool {
@@ -145,7 +145,7 @@ fn ports_are_unique(_: &World, plan: &Plan) -> bool {
 }
 
 fn refused_have_nothing(world: &World, plan: &Plan) -> bool {
-    plan.verdicts.iter().all(|((kind, name), verdict)| {
+    plan.statuses.iter().all(|((kind, name), verdict)| {
         let full = world.settings.domain.full(*kind, name);
         let is_there = |config: &ProxyConfig| config.listeners.contains_key(&full);
         let whole = verdict.refused.as_ref().is_some_and(|note| note.reason != Reason::PortConflict);
@@ -154,7 +154,7 @@ fn refused_have_nothing(world: &World, plan: &Plan) -> bool {
 }
 
 /// Whether everything that is different was told.
-fn tells_all(before: &Plan, after: &Plan, touched: &Touched) -> bool {
+fn tells_all(before: &Plan, after: &Plan, touched: &Affected) -> bool {
     let pods: BTreeSet<_> = before.desired.keys().chain(after.desired.keys()).collect();
     let none = ProxyConfig::default();
     let pods = pods.into_iter().all(|pod| {
@@ -168,22 +168,24 @@ fn tells_all(before: &Plan, after: &Plan, touched: &Touched) -> bool {
     let generated = generated
         .into_iter()
         .all(|key| touched.generated.contains(key) || before.generated.get(key) == after.generated.get(key));
-    let said = |plan: &Plan, key: &(types::Kind, types::ObjectName)| {
-        plan.verdicts.get(key).map(|verdict| (verdict.refused.clone(), verdict.unmet.clone(), verdict.notes.clone()))
+    let said = |plan: &Plan, key: &(types::MeshKind, types::ObjectName)| {
+        plan.statuses
+            .get(key)
+            .map(|verdict| (verdict.refused.clone(), verdict.unmet.clone(), verdict.diagnostics.clone()))
     };
-    let verdicts = before.verdicts.keys().chain(after.verdicts.keys());
+    let verdicts = before.statuses.keys().chain(after.statuses.keys());
     let verdicts =
         verdicts.into_iter().all(|key| touched.objects.contains(key) || said(before, key) == said(after, key));
     pods && generated && verdicts
 }
 
-fn part_of(config: &ProxyConfig, names: &BTreeSet<(Part, Arc<str>)>) -> ProxyConfig {
+fn part_of(config: &ProxyConfig, names: &BTreeSet<(ConfigKind, Arc<str>)>) -> ProxyConfig {
     let mut part = config.clone();
-    part.clusters.retain(|name, _| names.contains(&(Part::Cluster, Arc::clone(name))));
-    part.routes.retain(|name, _| names.contains(&(Part::Route, Arc::clone(name))));
-    part.rules.retain(|name, _| names.contains(&(Part::Rule, Arc::clone(name))));
-    part.insertions.retain(|name, _| names.contains(&(Part::Rule, Arc::clone(name))));
-    part.rulelists.retain(|name, _| names.contains(&(Part::RuleList, Arc::clone(name))));
-    part.listeners.retain(|name, _| names.contains(&(Part::Listener, Arc::clone(name))));
+    part.clusters.retain(|name, _| names.contains(&(ConfigKind::Cluster, Arc::clone(name))));
+    part.routes.retain(|name, _| names.contains(&(ConfigKind::Route, Arc::clone(name))));
+    part.rules.retain(|name, _| names.contains(&(ConfigKind::Rule, Arc::clone(name))));
+    part.insertions.retain(|name, _| names.contains(&(ConfigKind::Rule, Arc::clone(name))));
+    part.rulelists.retain(|name, _| names.contains(&(ConfigKind::RuleList, Arc::clone(name))));
+    part.listeners.retain(|name, _| names.contains(&(ConfigKind::Listener, Arc::clone(name))));
     part
 }

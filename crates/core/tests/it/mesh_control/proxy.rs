@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_core::mesh::control::{Call, Verb};
+use portolan_core::mesh::control::{CallMethod, ProxyCall};
 use serde_json::{Map, Value, json};
 
 /// What a proxy holds.
@@ -58,7 +58,7 @@ impl Proxy {
         Value::Object(Map::from_iter(lists))
     }
 
-    pub(super) fn take(&mut self, call: &Call) -> Result<(), String> {
+    pub(super) fn take(&mut self, call: &ProxyCall) -> Result<(), String> {
         let path = call.path.strip_prefix("/api/").ok_or("no API")?;
         if path == "v2/apply" {
             let ops = call.body.as_ref().and_then(|body| body["ops"].as_array()).ok_or("no ops")?;
@@ -68,12 +68,12 @@ impl Proxy {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let segments: Vec<String> = path.split('/').map(decoded).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-        match (call.verb, &segments[..]) {
-            (Verb::Post, ["clusters", cluster, "endpoints"]) => {
+        match (call.method, &segments[..]) {
+            (CallMethod::Post, ["clusters", cluster, "endpoints"]) => {
                 let endpoint = call.body.as_ref().ok_or("no body")?["endpoint"].clone();
                 self.add_endpoint(cluster, endpoint)
             }
-            (Verb::Post, ["rulelists", list, "rules", place]) => {
+            (CallMethod::Post, ["rulelists", list, "rules", place]) => {
                 let mut rule = call.body.as_ref().ok_or("no body")?["rule"].clone();
                 if rule.is_object() {
                     let name = rule["name"].clone();
@@ -88,7 +88,7 @@ impl Proxy {
                 rules.insert(place, rule);
                 Ok(())
             }
-            (Verb::Delete, ["rulelists", list, "rules", place]) => {
+            (CallMethod::Delete, ["rulelists", list, "rules", place]) => {
                 let place: usize = place.parse().map_err(|_| "no place")?;
                 let rules = self.rules(list)?;
                 if place >= rules.len() {
@@ -97,10 +97,12 @@ impl Proxy {
                 rules.remove(place);
                 Ok(())
             }
-            (Verb::Delete, ["endpoints", name]) => self.remove_endpoint(name),
-            (Verb::Delete, ["rulelists", _]) if query.contains("recursive") => Err("recursive rulelist".to_owned()),
-            (Verb::Delete, [kind, name]) => self.remove(plural(kind)?, name),
-            (Verb::Post, [kind]) => {
+            (CallMethod::Delete, ["endpoints", name]) => self.remove_endpoint(name),
+            (CallMethod::Delete, ["rulelists", _]) if query.contains("recursive") => {
+                Err("recursive rulelist".to_owned())
+            }
+            (CallMethod::Delete, [kind, name]) => self.remove(plural(kind)?, name),
+            (CallMethod::Post, [kind]) => {
                 let kind = plural(kind)?;
                 let body = call.body.as_ref().and_then(Value::as_object).ok_or("no body")?;
                 let object = body.values().next().ok_or("empty body")?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use portolan_core::mesh::control::*;
 use serde_json::json;
 
@@ -90,7 +90,7 @@ fn r5_inline_things_share_the_fate_of_their_object_and_named_ones_are_shared() {
     let mut resolver = Resolver::new(world.world.clone());
     for object in ["a", "b"] {
         assert_eq!(resolver.desired(&name("g0")).routes.len(), 1);
-        resolver.change(Change::Object(Kind::VirtualService, name(object), None));
+        resolver.change(Change::Object(MeshKind::VirtualService, name(object), None));
     }
     assert!(resolver.desired(&name("g0")).is_empty(), "a Route that nobody uses is nowhere");
 }
@@ -129,17 +129,17 @@ fn r10_generated_objects_never_decide_a_step() {
     let plan = world.plan();
     let mut written = world.world.clone();
     for ((kind, name), made) in &plan.generated {
-        let object = Object {
+        let object = MeshObject {
             labels: made.labels.iter().map(|(key, value)| (*key, value.as_str())).collect(),
             annotations: made.annotations.iter().map(|(key, value)| (*key, value.as_str())).collect(),
             spec: Arc::new(made.spec.clone()),
-            ..Object::default()
+            ..MeshObject::default()
         };
         written.objects.insert((*kind, name.clone()), object);
     }
     let again = portolan_core::mesh::control::plan(&written);
     assert_eq!((&again.desired, &again.generated), (&plan.desired, &plan.generated));
-    assert!(again.unused.is_empty() && again.taken.is_empty());
+    assert!(again.unused.is_empty() && again.taken_over.is_empty());
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn r14_the_port_is_the_pods_and_must_be_one() {
     assert_eq!(addresses(&external.on("g0"), W), ["db.example.com"]);
     let mut mixed = base().objects(&calling("w")).world;
     let mut other = mixed.slices[&name("w-1")].clone();
-    other.ports[0].1 = 7777;
+    other.ports[0].port = 7777;
     mixed.slices.insert(name("w-2"), other);
     assert_eq!(portolan_core::mesh::control::plan(&mixed).reasons("VirtualService", "v"), ["MixedPorts"]);
 }
@@ -224,7 +224,10 @@ fn r14_a_service_without_selector_is_reached_where_its_slices_say() {
         pod: None,
     };
     let endpoints = ["10.7.0.2", "10.7.0.1", "169.254.169.254", "127.0.0.1"].map(endpoint).to_vec();
-    world.slices.insert(name("ext-1"), Slice { service: "ext".into(), ports: vec![("".into(), 5353)], endpoints });
+    world.slices.insert(
+        name("ext-1"),
+        EndpointSlice { service: "ext".into(), ports: vec![SlicePort { name: "".into(), port: 5353 }], endpoints },
+    );
     let gateway = portolan_core::mesh::control::plan(&world).on("g0");
     assert_eq!(addresses(&gateway, "ext.default.target.cluster.local"), ["10.7.0.1", "10.7.0.2"]);
     assert_eq!(gateway.clusters["ext.default.target.cluster.local"].spec["port"], 5353);
@@ -248,12 +251,12 @@ fn r16_a_target_that_appears_takes_over_and_one_that_vanishes_falls_back() {
     let spec = yaml(
         "{selector: {serviceName: gw}, cluster: {spec: {protocol: TCP, port: 7}, endpoints: [{spec: {address: 10.9.9.9}}]}}",
     );
-    let object = Object { spec: Arc::new(spec), ..Object::default() };
+    let object = MeshObject { spec: Arc::new(spec), ..MeshObject::default() };
     let port = |resolver: &Resolver| resolver.desired(&name("g0")).clusters[W].spec["port"].clone();
     assert_eq!(port(&resolver), 9999);
-    resolver.change(Change::Object(Kind::Target, name("w"), Some(object)));
+    resolver.change(Change::Object(MeshKind::Target, name("w"), Some(object)));
     assert_eq!((port(&resolver), resolver.plan().generated_names().len()), (json!(7), 0));
-    resolver.change(Change::Object(Kind::Target, name("w"), None));
+    resolver.change(Change::Object(MeshKind::Target, name("w"), None));
     assert_eq!((port(&resolver), resolver.plan().generated_names().len()), (json!(9999), 2));
 }
 
@@ -285,7 +288,7 @@ fn r20_objects_are_generated_only_for_what_is_named() {
     assert!(base().plan().generated.is_empty());
     let plan = base().service("other", "other", &[("UDP", 5)]).objects(&text).plan();
     assert_eq!(plan.generated_names(), ["VirtualService default/w", "Target default/w"]);
-    let made = &plan.generated[&(Kind::Target, name("w"))];
+    let made = &plan.generated[&(MeshKind::Target, name("w"))];
     assert_eq!(made.labels["l7mp.io/generated"], "true");
     assert_eq!(made.labels["app.kubernetes.io/managed-by"], "portolan");
     assert_eq!(made.annotations["l7mp.io/generated-for"], "VirtualService/default/v");
@@ -294,9 +297,9 @@ fn r20_objects_are_generated_only_for_what_is_named() {
 #[test]
 fn r21_a_generated_virtual_service_is_a_bare_stub_of_its_service() {
     let plan = base().objects(&calling("w")).plan();
-    let made = &plan.generated[&(Kind::VirtualService, name("w"))];
+    let made = &plan.generated[&(MeshKind::VirtualService, name("w"))];
     assert_eq!(made.spec, yaml("{selector: {matchService: w}, listener: {protocol: UDP, port: 9999}}"));
-    assert_eq!(made.owners, [Owner { kind: Kind::Service, name: "w".into(), uid: "uid-w".into() }]);
+    assert_eq!(made.owners, [Owner { kind: MeshKind::Service, name: "w".into(), uid: "uid-w".into() }]);
     assert!(plan.desired.values().all(|config| config.listeners.len() == 1), "no listener for it");
 }
 
@@ -307,7 +310,7 @@ fn r22_a_generated_target_is_bound_to_its_callers() {
         calling("w")
     );
     let plan = base().proxy("o0", "other", "10.1.0.9").objects(&two).plan();
-    let made = &plan.generated[&(Kind::Target, name("w"))];
+    let made = &plan.generated[&(MeshKind::Target, name("w"))];
     assert_eq!(made.spec["selector"], yaml("{anyOf: [{matchLabels: {app: other}}, {matchService: gw}]}"));
     assert_eq!(made.owners.iter().map(|owner| &*owner.name).collect::<Vec<_>>(), ["u", "v"]);
     assert_eq!(plan.on("o0").clusters.len(), 1);
@@ -321,7 +324,7 @@ fn r22_a_generated_target_is_bound_to_its_callers() {
         .annotate("Service", "far/w", "l7mp.io/export-to", "default")
         .plan();
     assert_eq!(foreign.generated_names(), ["VirtualService far/w", "Target default/w.far"]);
-    let made = &foreign.generated[&(Kind::Target, name("w.far"))];
+    let made = &foreign.generated[&(MeshKind::Target, name("w.far"))];
     assert_eq!(made.spec["cluster"]["endpoints"], yaml("[{selector: {matchService: w.far.svc.cluster.local}}]"));
     assert_eq!(addresses(&foreign.on("g0"), "w.far.default.target.cluster.local"), ["10.1.0.5"]);
 }
@@ -329,22 +332,22 @@ fn r22_a_generated_target_is_bound_to_its_callers() {
 #[test]
 fn r23_a_generated_object_that_a_user_edits_is_the_users() {
     let world = base().objects(&calling("w"));
-    let made = world.plan().generated[&(Kind::Target, name("w"))].clone();
+    let made = world.plan().generated[&(MeshKind::Target, name("w"))].clone();
     let mut spec = made.spec.clone();
     spec["cluster"]["spec"]["port"] = json!(7);
-    let object = Object {
+    let object = MeshObject {
         labels: made.labels.iter().map(|(key, value)| (*key, value.as_str())).collect(),
         annotations: made.annotations.iter().map(|(key, value)| (*key, value.as_str())).collect(),
         spec: Arc::new(spec),
-        ..Object::default()
+        ..MeshObject::default()
     };
     let mut resolver = Resolver::new(world.world);
-    resolver.change(Change::Object(Kind::Target, name("w"), Some(object.clone())));
+    resolver.change(Change::Object(MeshKind::Target, name("w"), Some(object.clone())));
     let plan = resolver.plan();
-    assert_eq!(plan.taken.iter().map(|(_, name)| name.to_string()).collect::<Vec<_>>(), ["default/w"]);
+    assert_eq!(plan.taken_over.iter().map(|(_, name)| name.to_string()).collect::<Vec<_>>(), ["default/w"]);
     assert_eq!(plan.on("g0").clusters[W].spec["port"], 7);
-    assert!(!plan.generated.contains_key(&(Kind::Target, name("w"))));
-    let applied = Object {
+    assert!(!plan.generated.contains_key(&(MeshKind::Target, name("w"))));
+    let applied = MeshObject {
         annotations: object
             .annotations
             .iter()
@@ -353,8 +356,8 @@ fn r23_a_generated_object_that_a_user_edits_is_the_users() {
         spec: Arc::new(made.spec),
         ..object
     };
-    resolver.change(Change::Object(Kind::Target, name("w"), Some(applied)));
-    assert_eq!(resolver.plan().taken.len(), 1, "applied as it stands, it is taken over too");
+    resolver.change(Change::Object(MeshKind::Target, name("w"), Some(applied)));
+    assert_eq!(resolver.plan().taken_over.len(), 1, "applied as it stands, it is taken over too");
 }
 
 #[test]
@@ -362,11 +365,11 @@ fn r24_what_nobody_names_any_more_is_unused_and_what_changes_is_updated() {
     let world = base().objects(&calling("w"));
     let mut resolver = Resolver::new(world.world.clone());
     for ((kind, name), made) in world.plan().generated {
-        let object = Object {
+        let object = MeshObject {
             labels: made.labels.iter().map(|(key, value)| (*key, value.as_str())).collect(),
             annotations: made.annotations.iter().map(|(key, value)| (*key, value.as_str())).collect(),
             spec: Arc::new(made.spec),
-            ..Object::default()
+            ..MeshObject::default()
         };
         resolver.change(Change::Object(kind, name, Some(object)));
     }
@@ -374,11 +377,11 @@ fn r24_what_nobody_names_any_more_is_unused_and_what_changes_is_updated() {
     service.ports[0].port = 7000;
     resolver.change(Change::Slice(name("w-1"), None));
     let touched = resolver.change(Change::Service(name("w"), Some(service)));
-    assert!(touched.generated.contains(&(Kind::Target, name("w"))));
+    assert!(touched.generated.contains(&(MeshKind::Target, name("w"))));
     let spec = |resolver: &Resolver, kind| resolver.generated(kind, &name("w")).unwrap().spec;
-    assert_eq!(spec(&resolver, Kind::Target)["cluster"]["spec"]["port"], 7000);
-    assert_eq!(spec(&resolver, Kind::VirtualService)["listener"]["port"], 7000);
-    resolver.change(Change::Object(Kind::VirtualService, name("v"), None));
+    assert_eq!(spec(&resolver, MeshKind::Target)["cluster"]["spec"]["port"], 7000);
+    assert_eq!(spec(&resolver, MeshKind::VirtualService)["listener"]["port"], 7000);
+    resolver.change(Change::Object(MeshKind::VirtualService, name("v"), None));
     assert_eq!(resolver.plan().unused.len(), 2);
 }
 
@@ -474,7 +477,7 @@ fn r40_a_pod_that_comes_touches_the_target_and_no_virtual_service() {
     let touched = resolver.change(Change::Pod(name("w9"), Some(pod)));
     let names: Vec<&str> = touched.pods[&name("g0")].iter().map(|(_, name)| &**name).collect();
     assert_eq!(names, ["t.default.target.cluster.local"]);
-    assert!(!touched.objects.contains(&(Kind::VirtualService, name("v"))));
+    assert!(!touched.objects.contains(&(MeshKind::VirtualService, name("v"))));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use portolan_core::mesh::control::*;
 
 use super::build::{Builder, Look, addresses, name, yaml};
@@ -17,7 +17,7 @@ fn proxied(of: &str, port: u16, app: &str) -> String {
 fn pods_are_proxies_by_their_marks_alone() {
     let container = |name: &str, port: &str, number: u16| Container {
         name: name.into(),
-        ports: vec![(port.into(), Transport::Tcp, number)],
+        ports: vec![ContainerPort { name: port.into(), transport: Transport::Tcp, port: number }],
     };
     let pod = |labels: &[(&str, &str)], annotations: &[(&str, &str)], containers: Vec<Container>| Pod {
         labels: labels.iter().copied().collect(),
@@ -26,16 +26,16 @@ fn pods_are_proxies_by_their_marks_alone() {
         ..Pod::default()
     };
     for (pod, mark) in [
-        (pod(&[], &[], vec![]), Mark::Naked),
-        (pod(&[("l7mp.io/proxy", "true")], &[], vec![]), Mark::Proxy(1234)),
-        (pod(&[], &[], vec![container("l7mp", "x", 1)]), Mark::Proxy(1234)),
-        (pod(&[], &[], vec![container("portolan-proxy", "x", 1)]), Mark::Proxy(1234)),
-        (pod(&[], &[], vec![container("app", "l7mp-api", 4321)]), Mark::Proxy(4321)),
-        (pod(&[], &[("l7mp.io/api-port", "99")], vec![container("l7mp", "l7mp-api", 4321)]), Mark::Proxy(99)),
-        (pod(&[("l7mp.io/proxy", "false")], &[], vec![container("l7mp", "l7mp-api", 1)]), Mark::Naked),
-        (pod(&[], &[], vec![container("l7mp", "a", 1), container("portolan-proxy", "b", 2)]), Mark::TwoProxies),
+        (pod(&[], &[], vec![]), ProxyRole::Naked),
+        (pod(&[("l7mp.io/proxy", "true")], &[], vec![]), ProxyRole::Proxy(1234)),
+        (pod(&[], &[], vec![container("l7mp", "x", 1)]), ProxyRole::Proxy(1234)),
+        (pod(&[], &[], vec![container("portolan-proxy", "x", 1)]), ProxyRole::Proxy(1234)),
+        (pod(&[], &[], vec![container("app", "l7mp-api", 4321)]), ProxyRole::Proxy(4321)),
+        (pod(&[], &[("l7mp.io/api-port", "99")], vec![container("l7mp", "l7mp-api", 4321)]), ProxyRole::Proxy(99)),
+        (pod(&[("l7mp.io/proxy", "false")], &[], vec![container("l7mp", "l7mp-api", 1)]), ProxyRole::Naked),
+        (pod(&[], &[], vec![container("l7mp", "a", 1), container("portolan-proxy", "b", 2)]), ProxyRole::TwoProxies),
     ] {
-        assert_eq!(pod.mark(), mark, "{pod:?}");
+        assert_eq!(pod.proxy_role(), mark, "{pod:?}");
     }
 }
 
@@ -63,7 +63,7 @@ fn n3_n4_rules_need_proxies() {
         .objects(&proxied("v", 1, "a"))
         .plan();
     let verdict = some.verdict_of("VirtualService", "v");
-    assert_eq!(verdict.notes[0].to_string(), "NakedPods: 2 of 3 pods run no proxy and are left out");
+    assert_eq!(verdict.diagnostics[0].to_string(), "NakedPods: 2 of 3 pods run no proxy and are left out");
     assert_eq!((verdict.matched, verdict.naked, verdict.proxies), (3, 2, 1));
 }
 
@@ -89,10 +89,10 @@ fn the_older_object_keeps_a_port_and_the_next_gets_it_when_it_goes() {
         "PortConflict: UDP port 1 on pod `p` is taken by VirtualService `default/old`, which is older: use another port"
     );
     assert_eq!(plan.on("p").listeners.len(), 1);
-    let touched = resolver.change(Change::Object(Kind::VirtualService, name("old"), None));
-    assert!(touched.objects.contains(&(Kind::VirtualService, name("young"))));
+    let touched = resolver.change(Change::Object(MeshKind::VirtualService, name("old"), None));
+    assert!(touched.objects.contains(&(MeshKind::VirtualService, name("young"))));
     assert!(resolver.desired(&name("p")).listeners.contains_key("young.default.virtualservice.cluster.local"));
-    assert_eq!(resolver.verdict(Kind::VirtualService, &name("young")).unwrap().refused, None);
+    assert_eq!(resolver.status(MeshKind::VirtualService, &name("young")).unwrap().refused, None);
 }
 
 #[test]
@@ -104,10 +104,13 @@ fn the_proxys_own_ports_are_taken_from_the_start() {
     assert_eq!(world(1234).plan().reasons("VirtualService", "v"), ["PortConflict"]);
     assert!(world(1235).plan().reasons("VirtualService", "v").is_empty());
     let mut taken = world(8080);
-    taken
-        .world
-        .proxies
-        .insert(name("p"), ProxyFacts { flavour: Flavour::L7mp, taken: vec![(Transport::Tcp, None, 8080)] });
+    taken.world.proxies.insert(
+        name("p"),
+        ProxyInfo {
+            implementation: ProxyImplementation::L7mp,
+            foreign_ports: vec![ListenerPort { transport: Transport::Tcp, address: None, port: 8080 }],
+        },
+    );
     assert_eq!(taken.plan().reasons("VirtualService", "v"), ["PortConflict"]);
     let udp = Builder::default().proxy("p", "a", "10.0.0.1").objects(&proxied("v", 1234, "a"));
     assert!(udp.plan().reasons("VirtualService", "v").is_empty(), "UDP is apart");
@@ -137,7 +140,10 @@ fn singletons_with_different_peers_share_a_port_on_our_proxy_only() {
 #[test]
 fn a_port_that_another_container_declares_is_remarked() {
     let world = Builder::default().proxy("p", "a", "10.0.0.1").objects(&proxied("v", 5, "a"));
-    let app = Container { name: "app".into(), ports: vec![("x".into(), Transport::Udp, 5)] };
+    let app = Container {
+        name: "app".into(),
+        ports: vec![ContainerPort { name: "x".into(), transport: Transport::Udp, port: 5 }],
+    };
     let plan = world.with_pod("p", |pod| pod.containers.push(app)).plan();
     assert_eq!(plan.reasons("VirtualService", "v"), ["PortMayClash"]);
     assert_eq!(plan.on("p").listeners.len(), 1);
@@ -250,7 +256,7 @@ fn forbidden_endpoints_are_refused_and_loopback_is_for_sidecars() {
         );
     }
     let mut resolver = Resolver::new(world("10.7.0.1").world);
-    let found = Change::Machinery { api_servers: ["10.7.0.1".parse().unwrap()].into(), nodes: [].into() };
+    let found = Change::ClusterAddresses { api_servers: ["10.7.0.1".parse().unwrap()].into(), nodes: [].into() };
     assert_eq!(resolver.change(found).pods.len(), 1, "it is the API server's from here on");
     assert!(resolver.desired(&name("p")).is_empty());
     assert_eq!(world("127.0.0.1").plan().on("p").clusters.len(), 1, "its own pod is fine for a sidecar");
@@ -303,12 +309,12 @@ VirtualService only: {selector: {}, listener: {protocol: UDP, port: 2}, rules: [
 Route r: {destination: t}
 Target t: {selector: {}, cluster: {spec: {protocol: Discard}}}";
     let world = Builder::default().proxy("p", "a", "10.0.0.1").objects(text).world;
-    let target = world.objects[&(Kind::Target, name("t"))].clone();
+    let target = world.objects[&(MeshKind::Target, name("t"))].clone();
     let mut resolver = Resolver::new(world);
     let before = resolver.plan();
     assert_eq!((before.on("p").listeners.len(), before.on("p").rules.len()), (2, 3));
     // C0, C1, C2, C3: the Route goes, its rules go, and the listener that has no other rule
-    resolver.change(Change::Object(Kind::Target, name("t"), None));
+    resolver.change(Change::Object(MeshKind::Target, name("t"), None));
     let plan = resolver.plan();
     let proxy = plan.on("p");
     assert_eq!((proxy.routes.len(), proxy.rules.len(), proxy.clusters.len()), (1, 1, 1));
@@ -322,7 +328,7 @@ Target t: {selector: {}, cluster: {spec: {protocol: Discard}}}";
         assert!(unmet[0].message.contains("`t`") && unmet[0].reason == Reason::RefNotFound, "{kind} {of}: {unmet:?}");
     }
     // C5: it returns
-    resolver.change(Change::Object(Kind::Target, name("t"), Some(target)));
+    resolver.change(Change::Object(MeshKind::Target, name("t"), Some(target)));
     assert_eq!(resolver.plan(), before);
 }
 
@@ -399,7 +405,7 @@ VirtualService stub: {selector: {matchLabels: {app: b}}, listener: {protocol: JS
     assert_eq!(repeated(&world.clone().l7mp("callee")), [("its-own", 7)], "and so would it as a server");
     assert_eq!(repeated(&world.clone().naked("other", "b", "10.0.0.3")), [("its-own", 7)], "not all run a proxy");
     let declares = world.with_pod("callee", |pod| {
-        let port = (Arc::from(""), Transport::Udp, 3);
+        let port = ContainerPort { name: Arc::from(""), transport: Transport::Udp, port: 3 };
         pod.containers.push(Container { name: Arc::from("app"), ports: vec![port] });
     });
     assert_eq!(repeated(&declares), [("its-own", 7)], "an app listens there");

@@ -1,6 +1,6 @@
 //! What the operator that l7mp shipped did wrong, each by its name; those that need packets stand with the controller.
 
-use portolan_core::mesh::control::types::Kind;
+use portolan_core::mesh::control::types::MeshKind;
 use portolan_core::mesh::control::*;
 
 use super::build::{Builder, Look, addresses, name};
@@ -27,24 +27,26 @@ fn already_defined_is_compared() {
     let config = world().objects(&leading("{destination: {spec: {protocol: Echo}}}")).l7mp("g0").plan().on("g0");
     let mut proxy = Proxy::with_foreign();
     let ownership = Ownership::default();
-    let calls = |proxy: &Proxy| diff(&config, &Observed::of(&proxy.config()), Flavour::L7mp, &ownership).calls;
+    let calls = |proxy: &Proxy| {
+        diff(&config, &ObservedConfig::of(&proxy.config()), ProxyImplementation::L7mp, &ownership).calls
+    };
     for call in calls(&proxy) {
         proxy.take(&call).expect("a call that l7mp takes");
     }
     assert_eq!(calls(&proxy), [], "the same is left alone");
     let listener = "v.default.virtualservice.cluster.local";
     let path = format!("/api/v1/listeners/{listener}");
-    proxy.take(&Call { verb: Verb::Delete, path: path.clone(), body: None }).expect("it is there");
+    proxy.take(&ProxyCall { method: CallMethod::Delete, path: path.clone(), body: None }).expect("it is there");
     let other = serde_json::json!({"listener": {
         "name": listener, "spec": {"protocol": "UDP", "port": 1}, "rules": listener, "options": {"track": 0},
     }});
-    let add = Call { verb: Verb::Post, path: "/api/v1/listeners".to_owned(), body: Some(other) };
+    let add = ProxyCall { method: CallMethod::Post, path: "/api/v1/listeners".to_owned(), body: Some(other) };
     proxy.take(&add).expect("the name is free");
     assert!(proxy.take(&add).is_err_and(|why| why.ends_with(" already defined")), "l7mp would refuse the plain add");
     let made = calls(&proxy);
     assert_eq!(
-        made.iter().map(|call| (call.verb, call.path.as_str())).collect::<Vec<_>>(),
-        [(Verb::Delete, path.as_str()), (Verb::Post, "/api/v1/listeners")]
+        made.iter().map(|call| (call.method, call.path.as_str())).collect::<Vec<_>>(),
+        [(CallMethod::Delete, path.as_str()), (CallMethod::Post, "/api/v1/listeners")]
     );
 }
 
@@ -115,11 +117,11 @@ fn c6_naked_services_cause_no_calls() {
 fn c8_a_target_that_is_named_may_go() {
     let text = leading("r") + "Route r: {destination: t}\nTarget t: {selector: {}, cluster: {spec: {protocol: Echo}}}";
     let mut resolver = Resolver::new(world().objects(&text).world);
-    assert_eq!(resolver.verdict(Kind::Target, &name("t")).unwrap().used_by, [(Kind::Route, name("r"))]);
-    let touched = resolver.change(Change::Object(Kind::Target, name("t"), None));
-    assert!(touched.objects.contains(&(Kind::Route, name("r"))), "its users are told");
+    assert_eq!(resolver.status(MeshKind::Target, &name("t")).unwrap().used_by, [(MeshKind::Route, name("r"))]);
+    let touched = resolver.change(Change::Object(MeshKind::Target, name("t"), None));
+    assert!(touched.objects.contains(&(MeshKind::Route, name("r"))), "its users are told");
     assert!(resolver.desired(&name("g0")).is_empty());
-    assert_eq!(resolver.verdict(Kind::Route, &name("r")).unwrap().unmet[0].reason, Reason::RefNotFound);
+    assert_eq!(resolver.status(MeshKind::Route, &name("r")).unwrap().unmet[0].reason, Reason::RefNotFound);
 }
 
 #[test]

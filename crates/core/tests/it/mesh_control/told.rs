@@ -17,27 +17,27 @@ const SEQUENCES: u32 = 300;
 /// A proxy, and what is thought of it.
 struct Told {
     proxy: Proxy,
-    known: Observed,
+    known: ObservedConfig,
     desired: ProxyConfig,
 }
 
 impl Told {
     fn met(ownership: &Ownership, desired: ProxyConfig) -> Result<Self, TestCaseError> {
         let proxy = Proxy::with_foreign();
-        let known = Observed::of(&proxy.config());
+        let known = ObservedConfig::of(&proxy.config());
         let mut told = Self { proxy, known, desired };
         told.tell(None, ownership)?;
         Ok(told)
     }
 
-    fn tell(&mut self, names: Option<&Names>, ownership: &Ownership) -> Result<(), TestCaseError> {
+    fn tell(&mut self, names: Option<&ConfigKeys>, ownership: &Ownership) -> Result<(), TestCaseError> {
         let names = names.filter(|_| self.desired.insertions.is_empty());
         let steps = match names {
             Some(names) => {
                 let ours = self.desired.only(names);
-                diff(&ours, &self.known.only(names, &ours, ownership), Flavour::Portolan, ownership)
+                diff(&ours, &self.known.only(names, &ours, ownership), ProxyImplementation::Portolan, ownership)
             }
-            None => diff(&self.desired, &self.known, Flavour::Portolan, ownership),
+            None => diff(&self.desired, &self.known, ProxyImplementation::Portolan, ownership),
         };
         for call in &steps.calls {
             self.proxy.take(call).map_err(|why| TestCaseError::fail(format!("{why}: {call:?}")))?;
@@ -70,9 +70,9 @@ fn a_proxy_told_change_by_change_holds_what_it_should_and_what_it_is_thought_to(
                 told.tell(if had_insertions { None } else { Some(&names) }, &ownership)?;
             }
             for (pod, told) in &proxies {
-                let holds = Observed::of(&told.proxy.config());
+                let holds = ObservedConfig::of(&told.proxy.config());
                 prop_assert_eq!(&told.known, &holds, "pod {}", pod);
-                let left = diff(&resolver.desired(pod), &holds, Flavour::Portolan, &ownership);
+                let left = diff(&resolver.desired(pod), &holds, ProxyImplementation::Portolan, &ownership);
                 prop_assert_eq!(left.calls, Vec::new(), "pod {}", pod);
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_core::mesh::control::types::{Kind, ObjectName};
+use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::*;
 use portolan_core::select::Labels;
 use serde_json::{Value, json};
@@ -83,11 +83,15 @@ pub(super) fn change(tape: &mut Tape<'_>, world: &World) -> Change {
         }
         10 => namespace(tape),
         12 => Change::WritesGenerated(tape.often()),
-        11 => Change::Machinery { api_servers: machinery(tape), nodes: machinery(tape) },
+        11 => Change::ClusterAddresses { api_servers: machinery(tape), nodes: machinery(tape) },
         _ => {
-            let flavour = tape.one(&[Flavour::L7mp, Flavour::Portolan]);
-            let taken = if tape.seldom() { vec![(Transport::Udp, None, 1)] } else { Vec::new() };
-            let facts = tape.often().then_some(ProxyFacts { flavour, taken });
+            let flavour = tape.one(&[ProxyImplementation::L7mp, ProxyImplementation::Portolan]);
+            let foreign_ports = if tape.seldom() {
+                vec![ListenerPort { transport: Transport::Udp, address: None, port: 1 }]
+            } else {
+                Vec::new()
+            };
+            let facts = tape.often().then_some(ProxyInfo { implementation: flavour, foreign_ports });
             Change::Proxy(pod_name(tape), facts)
         }
     }
@@ -180,17 +184,23 @@ fn export() -> Labels {
 }
 
 fn object(tape: &mut Tape<'_>) -> Change {
-    let kind = tape.one(&[Kind::VirtualService, Kind::VirtualService, Kind::Target, Kind::Route, Kind::Rule]);
+    let kind = tape.one(&[
+        MeshKind::VirtualService,
+        MeshKind::VirtualService,
+        MeshKind::Target,
+        MeshKind::Route,
+        MeshKind::Rule,
+    ]);
     let spec = match kind {
-        Kind::VirtualService => virtual_service(tape),
-        Kind::Route => route(tape),
-        Kind::Target => target(tape),
-        Kind::Rule | Kind::Service => {
+        MeshKind::VirtualService => virtual_service(tape),
+        MeshKind::Route => route(tape),
+        MeshKind::Target => target(tape),
+        MeshKind::Rule | MeshKind::Service => {
             json!({"selector": selector(tape), "rulelist": "static", "position": tape.below(3), "rule": rule(tape)})
         }
     };
     let name = name(tape);
-    let object = Object {
+    let object = MeshObject {
         uid: Arc::from(format!("o-{name}-{}", tape.below(2))),
         created: i64::try_from(tape.below(3)).unwrap_or(0),
         labels: if tape.below(10) == 9 {

@@ -1,29 +1,27 @@
 //! What a proxy holds, kept between two looks at it.
 
-use std::net::IpAddr;
-
 use serde_json::Value;
 
-use super::{Delta, Observed, Ownership, endpoint, observed};
-use crate::mesh::control::parts::{Names, take};
-use crate::mesh::control::wire::{Part, ProxyConfig};
-use crate::mesh::control::world::Transport;
+use super::{Delta, ObservedConfig, Ownership, endpoint, observed};
+use crate::mesh::control::config_keys::{ConfigKeys, take};
+use crate::mesh::control::wire::{ConfigKind, ProxyConfig};
+use crate::mesh::control::world::{ListenerPort, Transport};
 
-impl Observed {
+impl ObservedConfig {
     /// What it has of the things named, and of rulelists of others those that the part of ours refers to.
     #[must_use]
-    pub fn only(&self, names: &Names, ours: &ProxyConfig, ownership: &Ownership) -> Self {
+    pub fn only(&self, names: &ConfigKeys, ours: &ProxyConfig, ownership: &Ownership) -> Self {
         let mut part = Self::default();
         for (kind, name) in names {
             match kind {
-                Part::Cluster => {
+                ConfigKind::Cluster => {
                     take(&mut part.clusters, &self.clusters, name);
                     take(&mut part.endpoints, &self.endpoints, name);
                 }
-                Part::Route => take(&mut part.routes, &self.routes, name),
-                Part::Rule => take(&mut part.rules, &self.rules, name),
-                Part::RuleList => take(&mut part.rulelists, &self.rulelists, name),
-                Part::Listener => take(&mut part.listeners, &self.listeners, name),
+                ConfigKind::Route => take(&mut part.routes, &self.routes, name),
+                ConfigKind::Rule => take(&mut part.rules, &self.rules, name),
+                ConfigKind::RuleList => take(&mut part.rulelists, &self.rulelists, name),
+                ConfigKind::Listener => take(&mut part.listeners, &self.listeners, name),
             }
         }
         let lists = ours.listeners.values().map(|listener| &listener.rules);
@@ -34,19 +32,19 @@ impl Observed {
     }
 
     /// The proxy now holds what it should, of the things named, and of all without names.
-    pub fn learn(&mut self, names: Option<&Names>, desired: &ProxyConfig, ownership: &Ownership) {
+    pub fn learn(&mut self, names: Option<&ConfigKeys>, desired: &ProxyConfig, ownership: &Ownership) {
         let ours = || {
             let kinds = [
-                (Part::Cluster, self.clusters.keys()),
-                (Part::Route, self.routes.keys()),
-                (Part::Rule, self.rules.keys()),
-                (Part::Listener, self.listeners.keys()),
+                (ConfigKind::Cluster, self.clusters.keys()),
+                (ConfigKind::Route, self.routes.keys()),
+                (ConfigKind::Rule, self.rules.keys()),
+                (ConfigKind::Listener, self.listeners.keys()),
             ];
             let plain = kinds.into_iter().flat_map(|(part, names)| names.map(move |name| (part, name.clone())));
-            let lists = self.rulelists.keys().map(|name| (Part::RuleList, name.clone()));
-            plain.filter(|(_, name)| ownership.is_ours(name)).chain(lists).chain(desired.names()).collect()
+            let lists = self.rulelists.keys().map(|name| (ConfigKind::RuleList, name.clone()));
+            plain.filter(|(_, name)| ownership.is_ours(name)).chain(lists).chain(desired.keys()).collect()
         };
-        let names: &Names = match names {
+        let names: &ConfigKeys = match names {
             Some(names) => names,
             None => &ours(),
         };
@@ -60,7 +58,7 @@ impl Observed {
         let mut told = Self::default();
         for (part, name) in names {
             match part {
-                Part::Cluster => {
+                ConfigKind::Cluster => {
                     if let Some(cluster) = desired.clusters.get(name) {
                         told.clusters.insert(name.clone(), observed::cluster(&cluster.to_value()));
                         let endpoints = cluster.endpoints.iter().map(|one| (one.name.clone(), endpoint(one)));
@@ -69,18 +67,18 @@ impl Observed {
                     take(&mut self.clusters, &told.clusters, name);
                     take(&mut self.endpoints, &told.endpoints, name);
                 }
-                Part::Route => {
+                ConfigKind::Route => {
                     let route = desired.routes.get(name).map(|route| observed::route(&route.to_value()));
                     told.routes.extend(route.map(|route| (name.clone(), route)));
                     take(&mut self.routes, &told.routes, name);
                 }
-                Part::Rule => {
+                ConfigKind::Rule => {
                     let rule = desired.rules.get(name).map(|rule| observed::rule(&rule.to_value()));
                     told.rules.extend(rule.map(|rule| (name.clone(), rule)));
                     take(&mut self.rules, &told.rules, name);
                 }
-                Part::RuleList => {}
-                Part::Listener => {
+                ConfigKind::RuleList => {}
+                ConfigKind::Listener => {
                     let listener = desired.listeners.get(name).map(|one| observed::listener(&one.to_value()));
                     told.listeners.extend(listener.map(|listener| (name.clone(), listener)));
                     take(&mut self.listeners, &told.listeners, name);
@@ -90,7 +88,7 @@ impl Observed {
     }
 
     /// Ports of listeners that are not ours: transport, address if not all, port.
-    pub fn foreign_ports(&self, ownership: &Ownership) -> Vec<(Transport, Option<IpAddr>, u16)> {
+    pub fn foreign_ports(&self, ownership: &Ownership) -> Vec<ListenerPort> {
         let foreign = self.listeners.iter().filter(|(name, _)| !ownership.is_ours(name));
         let port = |listener: &Value| {
             let spec = listener.get("spec")?;
@@ -98,7 +96,8 @@ impl Observed {
             let is_udp = opened.get("protocol")?.as_str()?.eq_ignore_ascii_case("UDP");
             let address = opened.get("address").and_then(|address| address.as_str()?.parse().ok());
             let port = u16::try_from(opened.get("port")?.as_u64()?).ok()?;
-            Some((if is_udp { Transport::Udp } else { Transport::Tcp }, address, port))
+            let transport = if is_udp { Transport::Udp } else { Transport::Tcp };
+            Some(ListenerPort { transport, address, port })
         };
         foreign.filter_map(|(_, listener)| port(listener)).collect()
     }

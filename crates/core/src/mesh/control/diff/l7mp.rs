@@ -10,12 +10,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::order::{self, Step};
-use super::{Call, Delta, Observed, Steps, Verb, handed_over, removes_orphans};
+use super::{CallMethod, CallPlan, Delta, ObservedConfig, ProxyCall, handed_over, removes_orphans};
 use crate::mesh::control::types::Protocol;
 use crate::mesh::control::wire::{Endpoint, Listener, ProxyConfig};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::{Diagnostic, Reason};
 
-pub(super) fn calls(desired: &ProxyConfig, observed: &Observed, delta: &Delta, steps: &mut Steps) {
+pub(super) fn calls(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
     clusters(desired, delta, steps);
     for name in &delta.routes.changed {
         steps.delete("routes", name, false);
@@ -50,7 +50,7 @@ pub(super) fn calls(desired: &ProxyConfig, observed: &Observed, delta: &Delta, s
 
 /// New clusters, new endpoints, and clusters that are not what they should be: those go and come back to back, and
 /// live sessions go on.
-fn clusters(desired: &ProxyConfig, delta: &Delta, steps: &mut Steps) {
+fn clusters(desired: &ProxyConfig, delta: &Delta, steps: &mut CallPlan) {
     for name in &delta.clusters.added {
         steps.post("clusters", "cluster", desired.clusters.get(name).map(|one| one.to_value()));
     }
@@ -72,7 +72,7 @@ fn clusters(desired: &ProxyConfig, delta: &Delta, steps: &mut Steps) {
 }
 
 /// Rules of new lists are added, rules of standing lists are put into their place; then the old ones go, without a gap.
-fn rules(desired: &ProxyConfig, observed: &Observed, delta: &Delta, steps: &mut Steps) {
+fn rules(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
     let standing: BTreeSet<&Arc<str>> = delta
         .rulelists
         .iter()
@@ -108,7 +108,7 @@ fn rules(desired: &ProxyConfig, observed: &Observed, delta: &Delta, steps: &mut 
     }
 }
 
-fn listeners(desired: &ProxyConfig, observed: &Observed, delta: &Delta, steps: &mut Steps) {
+fn listeners(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
     let first = handed_over(desired, observed, delta);
     let recursive = |name: &Arc<str>| observed.listeners.get(name).is_some_and(removes_orphans);
     for name in &first {
@@ -130,16 +130,16 @@ fn listeners(desired: &ProxyConfig, observed: &Observed, delta: &Delta, steps: &
     }
 }
 
-fn restart(listener: &Listener, steps: &mut Steps) {
+fn restart(listener: &Listener, steps: &mut CallPlan) {
     steps.delete("listeners", &listener.name, false);
     steps.post("listeners", "listener", Some(listener.to_value()));
 }
 
-fn remark_cut(listener: &Listener, steps: &mut Steps) {
+fn remark_cut(listener: &Listener, steps: &mut CallPlan) {
     let opened = listener.spec.get("transport").unwrap_or(&listener.spec);
     if opened.get("protocol").and_then(Value::as_str) == Some(Protocol::WebSocket.as_str()) {
         let message = format!("l7mp ends the sessions of WebSocket listener `{}` when it is edited", listener.name);
-        steps.notes.push((Arc::clone(&listener.name), Note::new(Reason::SessionsCut, message)));
+        steps.diagnostics.push((Arc::clone(&listener.name), Diagnostic::new(Reason::SessionsCut, message)));
     }
 }
 
@@ -172,17 +172,17 @@ fn is_singleton(spec: &Value) -> bool {
     opened["protocol"] == "UDP" && whole && opened["options"]["mode"] != "server"
 }
 
-impl Steps {
+impl CallPlan {
     fn post(&mut self, path: &str, key: &str, object: Option<Value>) {
         let Some(object) = object else { return };
         let body = Some(Value::Object([(key.to_owned(), object)].into_iter().collect()));
-        self.calls.push(Call { verb: Verb::Post, path: format!("/api/v1/{path}"), body });
+        self.calls.push(ProxyCall { method: CallMethod::Post, path: format!("/api/v1/{path}"), body });
     }
 
     fn delete(&mut self, path: &str, name: &str, recursive: bool) {
         let query = if recursive { "?recursive=true" } else { "" };
         let path = format!("/api/v1/{path}/{}{query}", encoded(name));
-        self.calls.push(Call { verb: Verb::Delete, path, body: None });
+        self.calls.push(ProxyCall { method: CallMethod::Delete, path, body: None });
     }
 }
 

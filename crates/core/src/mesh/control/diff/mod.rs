@@ -11,34 +11,34 @@ mod known;
 mod l7mp;
 mod observed;
 mod order;
-mod ours;
+mod portolan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::names::Domain;
+use super::names::ClusterDomain;
 use super::wire::{Insertion, ProxyConfig};
-use super::world::Flavour;
-use super::{Note, Reason};
+use super::world::ProxyImplementation;
+use super::{Diagnostic, Reason};
 
-pub use self::observed::Observed;
+pub use self::observed::ObservedConfig;
 
 /// How a proxy is brought to what it should hold.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Steps {
+pub struct CallPlan {
     /// Calls, in order.
-    pub calls: Vec<Call>,
+    pub calls: Vec<ProxyCall>,
     /// What cannot be done, or is done at a price, with the name of what it is about.
-    pub notes: Vec<(Arc<str>, Note)>,
+    pub diagnostics: Vec<(Arc<str>, Diagnostic)>,
 }
 
 /// A call of a proxy's REST API.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct ProxyCall {
     /// `POST` or `DELETE`.
-    pub verb: Verb,
+    pub method: CallMethod,
     /// Path and query.
     pub path: String,
     /// The body of a `POST`.
@@ -47,7 +47,7 @@ pub struct Call {
 
 /// The verb of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum CallMethod {
     /// Adds.
     Post,
     /// Takes away.
@@ -58,14 +58,14 @@ pub enum Verb {
 #[derive(Debug, Clone)]
 pub struct Ownership {
     /// The suffix of full names.
-    pub domain: Domain,
+    pub domain: ClusterDomain,
     /// The shipped operator's objects are taken over.
     pub adopt_legacy: bool,
 }
 
 impl Default for Ownership {
     fn default() -> Self {
-        Self { domain: Domain::default(), adopt_legacy: true }
+        Self { domain: ClusterDomain::default(), adopt_legacy: true }
     }
 }
 
@@ -76,12 +76,17 @@ impl Ownership {
 }
 
 /// The calls that bring a proxy from what it holds to what it should hold.
-pub fn diff(desired: &ProxyConfig, observed: &Observed, flavour: Flavour, ownership: &Ownership) -> Steps {
-    let mut steps = Steps::default();
-    let delta = Delta::new(desired, observed, ownership, &mut steps.notes);
+pub fn diff(
+    desired: &ProxyConfig,
+    observed: &ObservedConfig,
+    flavour: ProxyImplementation,
+    ownership: &Ownership,
+) -> CallPlan {
+    let mut steps = CallPlan::default();
+    let delta = Delta::new(desired, observed, ownership, &mut steps.diagnostics);
     match flavour {
-        Flavour::Portolan => ours::calls(desired, observed, &delta, &mut steps),
-        Flavour::L7mp => l7mp::calls(desired, observed, &delta, &mut steps),
+        ProxyImplementation::Portolan => portolan::calls(desired, observed, &delta, &mut steps),
+        ProxyImplementation::L7mp => l7mp::calls(desired, observed, &delta, &mut steps),
     }
     steps
 }
@@ -111,9 +116,9 @@ struct Delta {
 impl Delta {
     fn new(
         desired: &ProxyConfig,
-        observed: &Observed,
+        observed: &ObservedConfig,
         ownership: &Ownership,
-        notes: &mut Vec<(Arc<str>, Note)>,
+        notes: &mut Vec<(Arc<str>, Diagnostic)>,
     ) -> Self {
         let mut delta = Self {
             clusters: compare(&observed.clusters, &desired.clusters, ownership, |one| {
@@ -152,9 +157,9 @@ impl Delta {
     fn compare_lists(
         &mut self,
         desired: &ProxyConfig,
-        observed: &Observed,
+        observed: &ObservedConfig,
         ownership: &Ownership,
-        notes: &mut Vec<(Arc<str>, Note)>,
+        notes: &mut Vec<(Arc<str>, Diagnostic)>,
     ) {
         let mut inserted: BTreeMap<&Arc<str>, Vec<&Insertion>> = BTreeMap::new();
         for insertion in desired.insertions.values() {
@@ -194,9 +199,9 @@ impl Delta {
     }
 }
 
-fn missing(rulelist: &str) -> Note {
+fn missing(rulelist: &str) -> Diagnostic {
     let message = format!("rulelist `{rulelist}` is not on the proxy: add it to the proxy's own file");
-    Note::new(Reason::RuleListMissing, message)
+    Diagnostic::new(Reason::RuleListMissing, message)
 }
 
 fn keep_foreign(there: &[Arc<str>], wanted: &[Arc<str>], ownership: &Ownership) -> Vec<Arc<str>> {
@@ -242,7 +247,7 @@ fn port(listener: &Value) -> Option<(bool, u64)> {
 }
 
 /// Listeners that must go before others come, because they hand their port over.
-fn handed_over(desired: &ProxyConfig, observed: &Observed, delta: &Delta) -> BTreeSet<Arc<str>> {
+fn handed_over(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta) -> BTreeSet<Arc<str>> {
     let coming = delta.listeners.added.iter().chain(&delta.listeners.changed);
     let wanted: BTreeSet<_> = coming.filter_map(|name| port(&desired.listeners.get(name)?.to_value())).collect();
     let going = delta.listeners.removed.iter();

@@ -9,7 +9,7 @@ use crate::mesh::control::types::Protocol;
 
 /// What a proxy holds, ours and others', in comparable form.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Observed {
+pub struct ObservedConfig {
     /// Without their endpoints.
     pub clusters: BTreeMap<Arc<str>, Value>,
     /// Of each cluster, by name.
@@ -27,7 +27,7 @@ pub struct Observed {
 /// Keys by which our proxy tells of an object's life.
 const LIFE: [&str; 5] = ["owner", "hash", "generation", "warnings", "auto"];
 
-impl Observed {
+impl ObservedConfig {
     /// Reads an answer of `GET /config`, or the lists of a real l7mp joined under the same keys: `listeners`,
     /// `clusters` (asked for recursively), `rulelists`, `rules`, `routes`; what is missing is empty.
     pub fn of(config: &Value) -> Self {

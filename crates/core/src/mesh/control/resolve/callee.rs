@@ -11,9 +11,9 @@ use super::keys::{Callee, Key, SetId};
 use super::sets::Purpose;
 use crate::mesh::control::allowed::Ban;
 use crate::mesh::control::selector::Selector;
-use crate::mesh::control::types::{Kind, ObjectName, Protocol, Socket};
-use crate::mesh::control::world::{Mark, Service, Slice, SliceEndpoint};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::types::{MeshKind, ObjectName, Protocol, Socket};
+use crate::mesh::control::world::{EndpointSlice, ProxyRole, Service, SliceEndpoint};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// How somebody is reached.
 #[derive(Debug, Clone)]
@@ -53,19 +53,19 @@ impl Resolver {
         &mut self,
         callee: &Callee,
         reads: &mut BTreeSet<Key>,
-        notes: &mut Vec<Note>,
-    ) -> Result<Reached, Note> {
+        notes: &mut Vec<Diagnostic>,
+    ) -> Result<Reached, Diagnostic> {
         match callee {
             Callee::VirtualService(name) => self.reach_virtual_service(name, reads),
             Callee::Service(name) => self.reach_service(name, reads, notes),
         }
     }
 
-    fn reach_virtual_service(&mut self, name: &ObjectName, reads: &mut BTreeSet<Key>) -> Result<Reached, Note> {
-        reads.insert(Key::Object(Kind::VirtualService, name.clone()));
+    fn reach_virtual_service(&mut self, name: &ObjectName, reads: &mut BTreeSet<Key>) -> Result<Reached, Diagnostic> {
+        reads.insert(Key::Object(MeshKind::VirtualService, name.clone()));
         let Some(found) = self.virtual_service(name).cloned() else {
             let message = format!("VirtualService `{}` is refused: see its status", name.name);
-            return Err(Note::new(Reason::RefInvalid, message));
+            return Err(Diagnostic::new(Reason::RefInvalid, message));
         };
         let set = self.set(Purpose::Callee, &name.namespace, &found.selector);
         let socket = as_client(&found.listener)?;
@@ -73,25 +73,25 @@ impl Resolver {
             Some(filename) => Place::File(filename.to_owned(), set),
             None => Place::Pods(set),
         };
-        Ok(Reached { socket, tls: found.ours.tls.clone(), at })
+        Ok(Reached { socket, tls: found.extensions.tls.clone(), at })
     }
 
     fn reach_service(
         &mut self,
         name: &ObjectName,
         reads: &mut BTreeSet<Key>,
-        notes: &mut Vec<Note>,
-    ) -> Result<Reached, Note> {
+        notes: &mut Vec<Diagnostic>,
+    ) -> Result<Reached, Diagnostic> {
         reads.insert(Key::Service(name.clone()));
         reads.insert(Key::Slices(name.clone()));
         let Some(service) = self.world.services.get(name).cloned() else {
-            return Err(Note::new(Reason::RefNotFound, format!("there is no Service `{name}`: create it")));
+            return Err(Diagnostic::new(Reason::RefNotFound, format!("there is no Service `{name}`: create it")));
         };
         let port = self.only_port(name, &service)?;
         let set = self.set(Purpose::Callee, &name.namespace, &Selector::service(Arc::clone(&name.name)));
         reads.insert(Key::Members(Arc::clone(&set)));
         let members = self.sets.get(&set).map(|set| &set.members).into_iter().flatten();
-        let proxies = members.clone().filter(|pod| self.marks.get(*pod).is_some_and(|mark| *mark != Mark::Naked));
+        let proxies = members.clone().filter(|pod| self.marks.get(*pod).is_some_and(|mark| *mark != ProxyRole::Naked));
         match (members.clone().count(), proxies.count()) {
             (_, 0) => {}
             (all, proxies) if all == proxies => {
@@ -99,12 +99,12 @@ impl Resolver {
                     "every pod of Service `{}` runs a proxy, which must be told what to do: write a VirtualService `{}`",
                     name.name, name.name
                 );
-                return Err(Note::new(Reason::ProxyServiceNeedsVirtualService, message));
+                return Err(Diagnostic::new(Reason::ProxyServiceNeedsVirtualService, message));
             }
             (all, proxies) => {
                 let message =
                     format!("{proxies} of {all} pods of Service `{}` run a proxy, the rest do not", name.name);
-                notes.push(Note::new(Reason::MixedPods, message));
+                notes.push(Diagnostic::new(Reason::MixedPods, message));
             }
         }
         let at = match &service.external_name {
@@ -115,7 +115,7 @@ impl Resolver {
     }
 
     /// The generated spec of a Service: its only port, as its pods have it.
-    pub(super) fn only_port(&self, name: &ObjectName, service: &Service) -> Result<Socket, Note> {
+    pub(super) fn only_port(&self, name: &ObjectName, service: &Service) -> Result<Socket, Diagnostic> {
         let [port] = &service.ports[..] else {
             let ports = service.ports.iter().map(|port| format!("{}/{}", port.port, port.protocol)).collect::<Vec<_>>();
             let message = format!(
@@ -124,7 +124,7 @@ impl Resolver {
                 ports.len(),
                 ports.join(", ")
             );
-            return Err(Note::new(Reason::AmbiguousPort, message));
+            return Err(Diagnostic::new(Reason::AmbiguousPort, message));
         };
         let protocol = match (&*port.protocol, port.app_protocol.as_deref()) {
             ("TCP" | "", Some("kubernetes.io/ws")) => Protocol::WebSocket,
@@ -132,11 +132,12 @@ impl Resolver {
             ("UDP", _) => Protocol::Udp,
             (other, _) => {
                 let message = format!("Service `{}` speaks {other}, which no proxy does: use TCP or UDP", name.name);
-                return Err(Note::new(Reason::UnsupportedProtocol, message));
+                return Err(Diagnostic::new(Reason::UnsupportedProtocol, message));
             }
         };
-        let named =
-            |slice: &Slice| slice.ports.iter().filter(|own| own.0 == port.name).map(|own| own.1).collect::<Vec<_>>();
+        let named = |slice: &EndpointSlice| {
+            slice.ports.iter().filter(|own| own.name == port.name).map(|own| own.port).collect::<Vec<_>>()
+        };
         let numbers: BTreeSet<u16> = self.slices(name).flat_map(named).collect();
         if numbers.len() > 1 {
             let list = numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
@@ -144,7 +145,7 @@ impl Resolver {
                 "the port of Service `{}` has different numbers among its pods ({list}): write VirtualServices by label",
                 name.name
             );
-            return Err(Note::new(Reason::MixedPorts, message));
+            return Err(Diagnostic::new(Reason::MixedPorts, message));
         }
         let number = numbers.first().copied().or(port.target_port).unwrap_or(port.port);
         Ok(Socket::at_port(protocol, number))
@@ -219,18 +220,18 @@ impl Resolver {
     }
 
     /// The EndpointSlices of a Service.
-    pub(super) fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Slice> + use<'_> {
+    pub(super) fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &EndpointSlice> + use<'_> {
         let names = self.slices_of.get(service).into_iter().flatten();
         names.filter_map(|name| self.world.slices.get(name))
     }
 }
 
 /// A listener's spec as its clients have it.
-fn as_client(listener: &Socket) -> Result<Socket, Note> {
+fn as_client(listener: &Socket) -> Result<Socket, Diagnostic> {
     let mut socket = Socket { protocol: listener.protocol, fields: Map::new(), transport: None };
     if listener.protocol == Protocol::Http {
         let message = "no proxy is an HTTP client yet: reach it over TCP with a Target of your own";
-        return Err(Note::new(Reason::UnsupportedByProxy, message));
+        return Err(Diagnostic::new(Reason::UnsupportedByProxy, message));
     }
     if let Some(transport) = &listener.transport {
         socket.transport = Some(Box::new(as_client(transport)?));

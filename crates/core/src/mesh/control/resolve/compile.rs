@@ -12,10 +12,10 @@ use super::refs::Found;
 use super::sets::Purpose;
 use crate::mesh::control::allowed::Ban;
 use crate::mesh::control::names::{self, Inline};
-use crate::mesh::control::types::{EndpointSource, Hop, Kind, ObjectName, Protocol, Route, Socket, Target};
+use crate::mesh::control::types::{EndpointSource, Hop, MeshKind, ObjectName, Protocol, Route, Socket, Target};
 use crate::mesh::control::wire;
-use crate::mesh::control::world::{Flavour, Mark, Pod, Transport};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::world::{Pod, ProxyImplementation, ProxyRole, Transport};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// A compiled Target.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,14 +48,14 @@ pub(super) struct Way {
     pub(super) clusters: Vec<Arc<wire::Cluster>>,
     pub(super) legs: Legs,
     /// Remarks on inline Targets.
-    pub(super) notes: Vec<Note>,
+    pub(super) notes: Vec<Diagnostic>,
 }
 
 /// What others must know of a way.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Legs {
     /// Why it leads nowhere.
-    pub(super) unmet: Vec<Note>,
+    pub(super) unmet: Vec<Diagnostic>,
     /// Targets it needs, each with the hop's place.
     pub(super) needs: BTreeSet<Node>,
     /// Terms of inline Targets.
@@ -75,25 +75,25 @@ pub(super) struct Asker<'a> {
 
 impl Terms {
     /// Why a pod cannot have it.
-    pub(super) fn broken_at(&self, resolver: &Resolver, name: &ObjectName, pod: &Pod) -> Option<Note> {
+    pub(super) fn broken_at(&self, resolver: &Resolver, name: &ObjectName, pod: &Pod) -> Option<Diagnostic> {
         if let Some(why) = self.not_on_host.as_ref().filter(|_| pod.host_network) {
             let message = format!("{why}, and pod `{}` is on its node's network: use another address", name.name);
-            return Some(Note::new(Reason::EndpointNotAllowed, message));
+            return Some(Diagnostic::new(Reason::EndpointNotAllowed, message));
         }
         if self.stdio && pod.annotations.get("l7mp.io/allow-stdio").is_none_or(|allow| allow == "false") {
             let message = format!("Stdio needs the annotation l7mp.io/allow-stdio on pod `{}`: add it", name.name);
-            return Some(Note::new(Reason::EndpointNotAllowed, message));
+            return Some(Diagnostic::new(Reason::EndpointNotAllowed, message));
         }
-        if let Some(why) = self.only_ours.as_ref().filter(|_| resolver.flavour(name) == Flavour::L7mp) {
+        if let Some(why) = self.only_ours.as_ref().filter(|_| resolver.flavour(name) == ProxyImplementation::L7mp) {
             let message = format!("{why}, which the l7mp on pod `{}` cannot do", name.name);
-            return Some(Note::new(Reason::UnsupportedByProxy, message));
+            return Some(Diagnostic::new(Reason::UnsupportedByProxy, message));
         }
         let set = self.only_at.as_ref()?;
         if resolver.sets.get(set).is_some_and(|set| set.members.contains(name)) {
             return None;
         }
         let message = format!("a UNIX domain socket is reached from its own pod only, not from pod `{}`", name.name);
-        Some(Note::new(Reason::NotRemote, message))
+        Some(Diagnostic::new(Reason::NotRemote, message))
     }
 }
 
@@ -105,8 +105,8 @@ impl Resolver {
         asker: &Asker<'_>,
         name: impl FnOnce(&Value) -> Arc<str>,
         reads: &mut BTreeSet<Key>,
-        notes: &mut Vec<Note>,
-    ) -> Result<Compiled, Note> {
+        notes: &mut Vec<Diagnostic>,
+    ) -> Result<Compiled, Diagnostic> {
         let linked = match &target.linked {
             Some(text) => Some(self.find_linked(text, asker.namespace, reads)?),
             None => None,
@@ -154,8 +154,8 @@ impl Resolver {
         asker: &Asker<'_>,
         name: impl FnOnce(&Value) -> Arc<str>,
         reads: &mut BTreeSet<Key>,
-        notes: &mut Vec<Note>,
-    ) -> Result<Compiled, Note> {
+        notes: &mut Vec<Diagnostic>,
+    ) -> Result<Compiled, Diagnostic> {
         let Reached { socket, tls, at } = self.reach(callee, reads, notes)?;
         let mut spec = socket.to_value();
         let name = name(&json!({"target": target.to_value(), "spec": spec}));
@@ -191,7 +191,7 @@ impl Resolver {
     }
 
     /// What a set has to say: a problem keeps the Target back.
-    fn say(&self, set: &SetId, notes: &mut Vec<Note>) -> Result<(), Note> {
+    fn say(&self, set: &SetId, notes: &mut Vec<Diagnostic>) -> Result<(), Diagnostic> {
         let Some(set) = self.sets.get(set) else { return Ok(()) };
         notes.extend(set.remark.clone());
         set.problem.clone().map_or(Ok(()), Err)
@@ -224,14 +224,16 @@ impl Resolver {
         }
         let is_ours = |name: &ObjectName| {
             let app = self.world.pods.get(name).is_some_and(|pod| pod.declares(Transport::Udp, port));
-            matches!(self.marks.get(name), Some(Mark::Proxy(_))) && self.flavour(name) == Flavour::Portolan && !app
+            matches!(self.marks.get(name), Some(ProxyRole::Proxy(_)))
+                && self.flavour(name) == ProxyImplementation::Portolan
+                && !app
         };
         if sets.iter().filter_map(|set| self.sets.get(set)).flat_map(|set| &set.members).all(is_ours) {
             spec.insert("handshake".to_owned(), json!({"retransmit_ms": 100}));
         }
     }
 
-    fn check(&self, protocol: Protocol, address: &str, terms: &mut Terms) -> Result<(), Note> {
+    fn check(&self, protocol: Protocol, address: &str, terms: &mut Terms) -> Result<(), Diagnostic> {
         match self.world.settings.ban(protocol, address) {
             Ban::None => Ok(()),
             Ban::HostNetwork(why) => {
@@ -240,7 +242,7 @@ impl Resolver {
             }
             Ban::Everywhere(why) => {
                 let message = format!("endpoint `{address}` is not allowed: {why}: use another address");
-                Err(Note::new(Reason::EndpointNotAllowed, message))
+                Err(Diagnostic::new(Reason::EndpointNotAllowed, message))
             }
         }
     }
@@ -277,7 +279,7 @@ impl Resolver {
                 }
             };
             names.push(outcome.unwrap_or_else(|note| {
-                legs.unmet.push(Note::new(note.reason, format!("{place}: {}", note.message)));
+                legs.unmet.push(Diagnostic::new(note.reason, format!("{place}: {}", note.message)));
                 Arc::from(place)
             }));
         }
@@ -302,7 +304,7 @@ impl Resolver {
         namespace: &Arc<str>,
         legs: &mut Legs,
         reads: &mut BTreeSet<Key>,
-    ) -> Result<Arc<str>, Note> {
+    ) -> Result<Arc<str>, Diagnostic> {
         let found = self.find_hop(text, namespace, reads)?;
         let (node, name) = match found {
             Found::Target(name) => (Node::Target(name.clone()), name),
@@ -325,16 +327,16 @@ impl Resolver {
             }
             Some(Err(note)) if matches!(node, Node::Target(_)) => {
                 let message = format!("Target `{}` is not in force: {}", name.name, note.message);
-                return Err(Note::new(Reason::RefInvalid, message));
+                return Err(Diagnostic::new(Reason::RefInvalid, message));
             }
             Some(Err(note)) => return Err(note.clone()),
             None => {
                 let message = format!("Target `{}` is not in force: see its status", name.name);
-                return Err(Note::new(Reason::RefInvalid, message));
+                return Err(Diagnostic::new(Reason::RefInvalid, message));
             }
         }
         legs.needs.insert(node);
-        Ok(self.world.settings.domain.full(Kind::Target, &name))
+        Ok(self.world.settings.domain.full(MeshKind::Target, &name))
     }
 
     /// Makes a generated Target that nobody has asked for yet.
@@ -345,8 +347,8 @@ impl Resolver {
     }
 
     /// Whose program runs on a pod.
-    pub(super) fn flavour(&self, pod: &ObjectName) -> Flavour {
-        self.world.proxies.get(pod).map(|facts| facts.flavour).unwrap_or_default()
+    pub(super) fn flavour(&self, pod: &ObjectName) -> ProxyImplementation {
+        self.world.proxies.get(pod).map(|facts| facts.implementation).unwrap_or_default()
     }
 }
 
@@ -371,7 +373,7 @@ fn cluster(
     endpoints: Vec<wire::Endpoint>,
     target: &Target,
     tls: Option<Value>,
-    notes: &mut Vec<Note>,
+    notes: &mut Vec<Diagnostic>,
 ) -> wire::Cluster {
     let mut unique = Vec::with_capacity(endpoints.len());
     let mut seen = BTreeSet::new();
@@ -383,10 +385,10 @@ fn cluster(
     let is_trivial = target.balancer.as_ref().is_none_or(|balancer| balancer.policy == "Trivial");
     if is_trivial && unique.len() > 1 {
         let message = "the Trivial balancer always takes the first of several endpoints: set loadbalancer.policy";
-        notes.push(Note::new(Reason::TrivialWithManyEndpoints, message));
+        notes.push(Diagnostic::new(Reason::TrivialWithManyEndpoints, message));
     }
     let loadbalancer = target.balancer.as_ref().map(crate::mesh::control::types::Balancer::to_value);
-    let options: Map<String, Value> = target.ours.options.clone();
-    let tls = target.ours.tls.clone().or(tls);
+    let options: Map<String, Value> = target.extensions.options.clone();
+    let tls = target.extensions.tls.clone().or(tls);
     wire::Cluster { name, protocol, spec, endpoints: unique, loadbalancer, options, tls }
 }

@@ -10,9 +10,10 @@ use super::place::Unit;
 use super::sets::Purpose;
 use super::{Made, Placed, Resolver};
 use crate::mesh::control::names::Inline;
-use crate::mesh::control::types::{Kind, ObjectName, Ours, Target};
-use crate::mesh::control::world::Mark;
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::normalize::Normalized;
+use crate::mesh::control::types::{Extensions, MeshKind, ObjectName, Target};
+use crate::mesh::control::world::ProxyRole;
+use crate::mesh::control::{Diagnostic, Reason};
 
 impl Resolver {
     pub(super) fn evaluate(&mut self, node: &Node) {
@@ -28,13 +29,13 @@ impl Resolver {
 
     fn evaluate_target(&mut self, name: &ObjectName) {
         let node = Node::Target(name.clone());
-        self.touched.objects.insert((Kind::Target, name.clone()));
+        self.touched.objects.insert((MeshKind::Target, name.clone()));
         let mut reads = BTreeSet::new();
         let before = self.targets.remove(name);
         let after = self.read_target(name, &mut reads);
         self.reads.set(&node, reads);
         let users = |placed: &Option<Placed>| placed.as_ref().and_then(|placed| placed.service.clone());
-        self.use_service(users(&before), users(&after), (Kind::Target, name));
+        self.use_service(users(&before), users(&after), (MeshKind::Target, name));
         let unit = after.as_ref().and_then(|placed| placed.outcome.as_ref().ok()).map(Unit::of_target);
         let units = |placed: &Placed| placed.pods.clone();
         let old = before.as_ref().map(units).unwrap_or_default();
@@ -45,7 +46,7 @@ impl Resolver {
         let facet = |placed: &Option<Placed>| {
             placed.as_ref().map(|placed| {
                 let outcome = placed.outcome.as_ref().map(|one| (one.terms.clone(), one.callee.clone()));
-                (outcome.map_err(Note::clone), placed.pods.clone(), placed.broken.clone())
+                (outcome.map_err(Diagnostic::clone), placed.pods.clone(), placed.broken.clone())
             })
         };
         let differs = facet(&before) != facet(&after);
@@ -58,9 +59,9 @@ impl Resolver {
     }
 
     fn read_target(&mut self, name: &ObjectName, reads: &mut BTreeSet<Key>) -> Option<Placed> {
-        let (read, notes) = self.normals.targets.get(name).cloned()?;
+        let Normalized { outcome: read, warnings: notes } = self.normals.targets.get(name).cloned()?;
         let mut placed = Placed {
-            outcome: Err(Note::new(Reason::RefInvalid, "")),
+            outcome: Err(Diagnostic::new(Reason::RefInvalid, "")),
             notes,
             matched: 0,
             pods: BTreeSet::new(),
@@ -77,14 +78,14 @@ impl Resolver {
         let selector = target.selector.clone().unwrap_or_default();
         let set = self.set(Purpose::Placement, &name.namespace, &selector);
         reads.insert(Key::Members(Arc::clone(&set)));
-        let family = self.world.objects.get(&(Kind::Target, name.clone())).and_then(|object| {
+        let family = self.world.objects.get(&(MeshKind::Target, name.clone())).and_then(|object| {
             match object.annotations.get("l7mp.io/ip-family") {
                 Some("IPv4") => Some(Family::V4),
                 Some("IPv6") => Some(Family::V6),
                 _ => None,
             }
         });
-        let full = self.world.settings.domain.full(Kind::Target, name);
+        let full = self.world.settings.domain.full(MeshKind::Target, name);
         let asker = Asker { namespace: &name.namespace, family };
         if let Some(text) = &target.linked
             && let Ok(Callee::Service(service)) = self.find_linked(text, &name.namespace, reads)
@@ -105,13 +106,13 @@ impl Resolver {
     }
 
     /// What a placement has to say: a problem keeps everything back.
-    pub(super) fn placeable(&self, set: &SetId, notes: &mut Vec<Note>) -> Result<(), Note> {
+    pub(super) fn placeable(&self, set: &SetId, notes: &mut Vec<Diagnostic>) -> Result<(), Diagnostic> {
         let Some(set) = self.sets.get(set) else { return Ok(()) };
         notes.extend(set.remark.clone());
-        let two = set.members.iter().find(|pod| self.marks.get(*pod) == Some(&Mark::TwoProxies));
+        let two = set.members.iter().find(|pod| self.marks.get(*pod) == Some(&ProxyRole::TwoProxies));
         if let Some(pod) = two {
             let message = format!("pod `{}` has two proxies and is left out: keep one of them", pod.name);
-            notes.push(Note::new(Reason::TwoProxies, message));
+            notes.push(Diagnostic::new(Reason::TwoProxies, message));
         }
         set.problem.clone().map_or(Ok(()), Err)
     }
@@ -126,15 +127,15 @@ impl Resolver {
             endpoints: Vec::new(),
             balancer: None,
             linked: None,
-            ours: Ours::default(),
+            extensions: Extensions::default(),
         };
-        let full = self.world.settings.domain.full(Kind::Target, &generated.name);
+        let full = self.world.settings.domain.full(MeshKind::Target, &generated.name);
         let asker = Asker { namespace: &generated.name.namespace, family: None };
         let outcome = self.compile_callee(&generated.callee, &target, &asker, |_| full, &mut reads, &mut notes);
         self.reads.set(&node, reads);
         let facet = |made: &Made| {
             let outcome = made.outcome.as_ref().map(|one| (one.terms.clone(), one.callee.clone()));
-            outcome.map_err(Note::clone)
+            outcome.map_err(Diagnostic::clone)
         };
         let after = Made { outcome, notes };
         let before = self.generated.get(generated);
@@ -153,11 +154,11 @@ impl Resolver {
 
     fn evaluate_route(&mut self, name: &ObjectName) {
         let node = Node::Route(name.clone());
-        self.touched.objects.insert((Kind::Route, name.clone()));
+        self.touched.objects.insert((MeshKind::Route, name.clone()));
         let mut reads = BTreeSet::new();
         let normal = self.normals.routes.get(name).cloned();
-        let after = normal.and_then(|(read, _)| read.ok()).map(|route| {
-            let full = self.world.settings.domain.full(Kind::Route, name);
+        let after = normal.and_then(|normal| normal.outcome.ok()).map(|route| {
+            let full = self.world.settings.domain.full(MeshKind::Route, name);
             let mut inline = Inline::default();
             let owner = (&*Arc::clone(&full), &name.namespace);
             self.compile_way(owner, &route, Some(full), &mut inline, &mut reads)

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::Resolver;
 use super::keys::Callee;
 use super::refs::Found;
-use crate::mesh::control::types::{Hop, Kind, ObjectName, Route, RouteRef, Rule, Rules};
+use crate::mesh::control::types::{Hop, MeshKind, ObjectName, Route, RouteRef, Rule, Rules};
 
 /// A name in an object, and what it stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explained {
+pub struct ResolvedReference {
     /// Where it stands, for example `rules[0].route.destination`.
-    pub place: String,
+    pub path: String,
     /// The name; inline things have none.
     pub name: Option<String>,
     /// Which step decided: 1 a Target, 2 a VirtualService, 3 a Service, 4 nothing; none for inline things and Routes.
@@ -23,28 +23,28 @@ pub struct Explained {
 
 impl Resolver {
     /// Every name in a user's object, with the step that decided over it, in the order of the object.
-    pub fn explain(&self, kind: Kind, name: &ObjectName) -> Vec<Explained> {
+    pub fn explain(&self, kind: MeshKind, name: &ObjectName) -> Vec<ResolvedReference> {
         let mut explained = Vec::new();
         match kind {
-            Kind::VirtualService => {
+            MeshKind::VirtualService => {
                 let found = self.virtual_service(name);
                 let Some(Rules::List(rules)) = found.map(|one| &one.rules) else { return explained };
                 for (place, rule) in rules.iter().enumerate() {
                     self.explain_rule(&format!("rules[{place}]"), rule, &name.namespace, &mut explained);
                 }
             }
-            Kind::Rule => {
-                if let Some((Ok(one), _)) = self.normals.rules.get(name) {
+            MeshKind::Rule => {
+                if let Some(Ok(one)) = self.normals.rules.get(name).map(|normal| &normal.outcome) {
                     self.explain_rule("rule", &one.rule, &name.namespace, &mut explained);
                 }
             }
-            Kind::Route => {
-                if let Some((Ok(route), _)) = self.normals.routes.get(name) {
+            MeshKind::Route => {
+                if let Some(Ok(route)) = self.normals.routes.get(name).map(|normal| &normal.outcome) {
                     self.explain_route("", route, &name.namespace, &mut explained);
                 }
             }
-            Kind::Target => {
-                let target = self.normals.targets.get(name).and_then(|(read, _)| read.as_ref().ok());
+            MeshKind::Target => {
+                let target = self.normals.targets.get(name).and_then(|normal| normal.outcome.as_ref().ok());
                 if let Some(text) = target.and_then(|target| target.linked.as_ref()) {
                     let found = self.find_linked(text, &name.namespace, &mut BTreeSet::new());
                     let (step, meaning) = match found {
@@ -52,15 +52,20 @@ impl Resolver {
                         Err(note) => (4, note.to_string()),
                     };
                     let place = "linkedVirtualService".to_owned();
-                    explained.push(Explained { place, name: Some(text.clone()), step: Some(step), meaning });
+                    explained.push(ResolvedReference {
+                        path: place,
+                        name: Some(text.clone()),
+                        step: Some(step),
+                        meaning,
+                    });
                 }
             }
-            Kind::Service => {}
+            MeshKind::Service => {}
         }
         explained
     }
 
-    fn explain_rule(&self, place: &str, rule: &Rule, namespace: &Arc<str>, explained: &mut Vec<Explained>) {
+    fn explain_rule(&self, place: &str, rule: &Rule, namespace: &Arc<str>, explained: &mut Vec<ResolvedReference>) {
         match &rule.route {
             Some(RouteRef::Inline(route)) => {
                 self.explain_route(&format!("{place}.route."), route, namespace, explained);
@@ -68,14 +73,14 @@ impl Resolver {
             Some(RouteRef::Name(text)) => {
                 let found = self.find_route(text, namespace, &mut BTreeSet::new());
                 let meaning = found.as_ref().map_or_else(ToString::to_string, |name| format!("Route {name}"));
-                explained.push(Explained {
-                    place: format!("{place}.route"),
+                explained.push(ResolvedReference {
+                    path: format!("{place}.route"),
                     name: Some(text.clone()),
                     step: None,
                     meaning,
                 });
-                if let Some((name, (Ok(route), _))) =
-                    found.ok().and_then(|name| Some((name.clone(), self.normals.routes.get(&name)?)))
+                if let Some((name, Ok(route))) =
+                    found.ok().and_then(|name| Some((name.clone(), &self.normals.routes.get(&name)?.outcome)))
                 {
                     self.explain_route(&format!("{place}.route."), route, &name.namespace, explained);
                 }
@@ -84,12 +89,12 @@ impl Resolver {
         }
     }
 
-    fn explain_route(&self, at: &str, route: &Route, namespace: &Arc<str>, explained: &mut Vec<Explained>) {
+    fn explain_route(&self, at: &str, route: &Route, namespace: &Arc<str>, explained: &mut Vec<ResolvedReference>) {
         for (place, hop) in route.hops() {
             let place = format!("{at}{place}");
             let Hop::Name(text) = hop else {
                 let meaning = "a Target of its own, in place".to_owned();
-                explained.push(Explained { place, name: None, step: None, meaning });
+                explained.push(ResolvedReference { path: place, name: None, step: None, meaning });
                 continue;
             };
             let (step, meaning) = match self.find_hop(text, namespace, &mut BTreeSet::new()) {
@@ -100,7 +105,7 @@ impl Resolver {
                 }
                 Err(note) => (4, note.to_string()),
             };
-            explained.push(Explained { place, name: Some(text.clone()), step: Some(step), meaning });
+            explained.push(ResolvedReference { path: place, name: Some(text.clone()), step: Some(step), meaning });
         }
     }
 }

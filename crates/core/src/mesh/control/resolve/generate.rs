@@ -10,7 +10,7 @@ use super::sets::put;
 use super::{Resolver, Use};
 use crate::mesh::control::names::spec_hash;
 use crate::mesh::control::selector::Selector;
-use crate::mesh::control::types::{Kind, ObjectName};
+use crate::mesh::control::types::{MeshKind, ObjectName};
 
 /// Users that an object names, at most: with thousands of them it would no longer fit into the API server.
 const MOST_USERS: usize = 100;
@@ -32,7 +32,7 @@ pub struct GeneratedObject {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: MeshKind,
     /// Its name, of the same namespace.
     pub name: Arc<str>,
     /// Tells it from one that had its name before.
@@ -41,23 +41,23 @@ pub struct Owner {
 
 impl Resolver {
     /// A generated object as it should be; none if nobody needs it.
-    pub fn generated(&self, kind: Kind, name: &ObjectName) -> Option<GeneratedObject> {
+    pub fn generated(&self, kind: MeshKind, name: &ObjectName) -> Option<GeneratedObject> {
         match kind {
-            Kind::Target => {
+            MeshKind::Target => {
                 let first = Generated::first(name);
                 let same = self.users.range(first..).take_while(|(generated, _)| generated.name == *name);
                 same.into_iter().find_map(|(generated, _)| self.generated_target(generated))
             }
-            Kind::VirtualService => self.generated_wrapper(name),
-            Kind::Route | Kind::Rule | Kind::Service => None,
+            MeshKind::VirtualService => self.generated_wrapper(name),
+            MeshKind::Route | MeshKind::Rule | MeshKind::Service => None,
         }
     }
 
-    pub(super) fn all_generated(&self) -> BTreeMap<(Kind, ObjectName), GeneratedObject> {
+    pub(super) fn all_generated(&self) -> BTreeMap<(MeshKind, ObjectName), GeneratedObject> {
         let mut all = BTreeMap::new();
         let targets: BTreeSet<&ObjectName> = self.users.keys().map(|generated| &generated.name).collect();
         let wrapped: BTreeSet<&ObjectName> = self.wrapped.keys().chain(self.linked.keys()).collect();
-        for (kind, names) in [(Kind::Target, targets), (Kind::VirtualService, wrapped)] {
+        for (kind, names) in [(MeshKind::Target, targets), (MeshKind::VirtualService, wrapped)] {
             for name in names {
                 all.extend(self.generated(kind, name).map(|object| ((kind, name.clone()), object)));
             }
@@ -120,12 +120,12 @@ impl Resolver {
 
     /// The VirtualService around a naked Service.
     fn generated_wrapper(&self, name: &ObjectName) -> Option<GeneratedObject> {
-        if self.is_users(Kind::VirtualService, name) {
+        if self.is_users(MeshKind::VirtualService, name) {
             return None;
         }
         let service = self.world.services.get(name)?;
         let socket = self.only_port(name, service).ok()?;
-        let mut users: BTreeSet<(Kind, ObjectName)> = BTreeSet::new();
+        let mut users: BTreeSet<(MeshKind, ObjectName)> = BTreeSet::new();
         for generated in self.wrapped.get(name).into_iter().flatten() {
             let is_made = self.generated.get(generated).is_some_and(|made| made.outcome.is_ok());
             if let Some(own) = self.users.get(generated).filter(|_| is_made) {
@@ -133,7 +133,7 @@ impl Resolver {
             }
         }
         let linked = self.linked.get(name).into_iter().flatten();
-        users.extend(linked.map(|target| (Kind::Target, target.clone())));
+        users.extend(linked.map(|target| (MeshKind::Target, target.clone())));
         if users.is_empty() {
             return None;
         }
@@ -141,7 +141,7 @@ impl Resolver {
             "selector": {"matchService": &*name.name},
             "listener": {"protocol": socket.protocol.as_str(), "port": socket.port()},
         });
-        let owner = Owner { kind: Kind::Service, name: Arc::clone(&name.name), uid: Arc::clone(&service.uid) };
+        let owner = Owner { kind: MeshKind::Service, name: Arc::clone(&name.name), uid: Arc::clone(&service.uid) };
         Some(object(spec, users.iter(), vec![owner]))
     }
 
@@ -169,7 +169,7 @@ impl Resolver {
         &mut self,
         before: Option<ObjectName>,
         after: Option<ObjectName>,
-        user: (Kind, &ObjectName),
+        user: (MeshKind, &ObjectName),
     ) {
         for (service, there) in [(before, false), (after, true)] {
             if let Some(service) = service {
@@ -180,14 +180,14 @@ impl Resolver {
     }
 
     pub(super) fn touch_generated(&mut self, generated: &Generated) {
-        self.touched.generated.insert((Kind::Target, generated.name.clone()));
+        self.touched.generated.insert((MeshKind::Target, generated.name.clone()));
         if let Callee::Service(name) = &generated.callee {
             self.touch_wrapper(name);
         }
     }
 
     pub(super) fn touch_wrapper(&mut self, service: &ObjectName) {
-        self.touched.generated.insert((Kind::VirtualService, service.clone()));
+        self.touched.generated.insert((MeshKind::VirtualService, service.clone()));
     }
 }
 
@@ -200,7 +200,7 @@ fn seen_from(namespace: &Arc<str>, callee: &ObjectName, selector: &Selector, res
     match &foreign.service {
         Some(service) => {
             let name = resolver.world.settings.domain.reference(service, &callee.namespace).name;
-            foreign.service = Some(resolver.world.settings.domain.full(Kind::Service, &name));
+            foreign.service = Some(resolver.world.settings.domain.full(MeshKind::Service, &name));
         }
         None => drop(foreign.namespace.get_or_insert(Arc::clone(&callee.namespace))),
     }
@@ -209,7 +209,7 @@ fn seen_from(namespace: &Arc<str>, callee: &ObjectName, selector: &Selector, res
 
 fn object<'a>(
     spec: Value,
-    users: impl Iterator<Item = &'a (Kind, ObjectName)> + Clone,
+    users: impl Iterator<Item = &'a (MeshKind, ObjectName)> + Clone,
     owners: Vec<Owner>,
 ) -> GeneratedObject {
     let shown = users

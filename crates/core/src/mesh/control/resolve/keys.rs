@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::mesh::control::types::{Kind, ObjectName};
+use crate::mesh::control::types::{MeshKind, ObjectName};
 
 /// Names a set of pods: purpose, namespace and selector.
 pub(super) type SetId = Arc<str>;
@@ -61,7 +61,7 @@ pub(super) enum Callee {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// What others see of a user's object.
-    Object(Kind, ObjectName),
+    Object(MeshKind, ObjectName),
     /// A Service.
     Service(ObjectName),
     /// The EndpointSlices of a Service.

@@ -19,7 +19,7 @@ mod place;
 mod refs;
 mod serve;
 mod sets;
-mod verdict;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,25 +29,25 @@ use self::keys::{Generated, Key, Node, Reads, SetId};
 use self::loops::Loops;
 use self::place::{Seat, Unit};
 use self::sets::{PodChange, PodIndex, PodSet, put};
-use super::normal;
-use super::types::{Kind, ObjectName, Route, RuleObject, Target, VirtualService};
-use super::wire::{Part, ProxyConfig};
-use super::world::{Change, Mark, Object, Pod, Transport, World};
-use super::{Note, names};
+use super::normalize::{self, Normalized};
+use super::types::{MeshKind, ObjectName, Route, RuleObject, Target, VirtualService};
+use super::wire::{ConfigKind, ProxyConfig};
+use super::world::{Change, MeshObject, Pod, ProxyRole, Transport, World};
+use super::{Diagnostic, names};
 
-pub use self::explain::Explained;
+pub use self::explain::ResolvedReference;
 pub use self::generate::{GeneratedObject, Owner};
-pub use self::verdict::Verdict;
+pub use self::status::ObjectStatus;
 
 /// Everything whose desired state may have changed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Touched {
+pub struct Affected {
     /// Things on proxies, by pod.
-    pub pods: BTreeMap<ObjectName, BTreeSet<(Part, Arc<str>)>>,
+    pub pods: BTreeMap<ObjectName, BTreeSet<(ConfigKind, Arc<str>)>>,
     /// Objects whose verdict may differ.
-    pub objects: BTreeSet<(Kind, ObjectName)>,
+    pub objects: BTreeSet<(MeshKind, ObjectName)>,
     /// Generated objects that may have to be created, changed or removed.
-    pub generated: BTreeSet<(Kind, ObjectName)>,
+    pub generated: BTreeSet<(MeshKind, ObjectName)>,
 }
 
 /// Everything that follows from a world.
@@ -56,13 +56,13 @@ pub struct Plan {
     /// What each proxy should hold; proxies that should hold nothing are not in it.
     pub desired: BTreeMap<ObjectName, ProxyConfig>,
     /// What is to be said of each of the users' objects.
-    pub verdicts: BTreeMap<(Kind, ObjectName), Verdict>,
+    pub statuses: BTreeMap<(MeshKind, ObjectName), ObjectStatus>,
     /// Objects that should exist because names make them necessary.
-    pub generated: BTreeMap<(Kind, ObjectName), GeneratedObject>,
+    pub generated: BTreeMap<(MeshKind, ObjectName), GeneratedObject>,
     /// Generated objects that exist and are no longer needed.
-    pub unused: BTreeSet<(Kind, ObjectName)>,
+    pub unused: BTreeSet<(MeshKind, ObjectName)>,
     /// Generated objects that users have taken over: our marks come off.
-    pub taken: BTreeSet<(Kind, ObjectName)>,
+    pub taken_over: BTreeSet<(MeshKind, ObjectName)>,
 }
 
 /// What should be, given what is: total, and the same for the same input.
@@ -70,7 +70,7 @@ pub fn plan(world: &World) -> Plan {
     Resolver::new(world.clone()).plan()
 }
 
-type Normal<T> = (Result<Arc<T>, Note>, Vec<Note>);
+type Normal<T> = Normalized<Arc<T>>;
 
 /// Users' objects in the normal form.
 #[derive(Debug, Clone, Default)]
@@ -84,12 +84,12 @@ struct Normals {
 /// A user's Target and where it is.
 #[derive(Debug, Clone)]
 struct Placed {
-    outcome: Result<Compiled, Note>,
-    notes: Vec<Note>,
+    outcome: Result<Compiled, Diagnostic>,
+    notes: Vec<Diagnostic>,
     matched: usize,
     pods: BTreeSet<ObjectName>,
     /// Proxies that cannot have it, and why.
-    broken: BTreeMap<ObjectName, Note>,
+    broken: BTreeMap<ObjectName, Diagnostic>,
     /// The Service it links to, for want of a VirtualService.
     service: Option<ObjectName>,
 }
@@ -97,19 +97,19 @@ struct Placed {
 /// A generated Target.
 #[derive(Debug, Clone)]
 struct Made {
-    outcome: Result<Compiled, Note>,
-    notes: Vec<Note>,
+    outcome: Result<Compiled, Diagnostic>,
+    notes: Vec<Diagnostic>,
 }
 
 /// Who names a generated Target, and the caller: its namespace and selector.
-type Use = (Generated, (Kind, ObjectName), (Arc<str>, Arc<str>));
+type Use = (Generated, (MeshKind, ObjectName), (Arc<str>, Arc<str>));
 
 /// What a VirtualService or Rule gives.
 #[derive(Debug, Clone, Default)]
 struct Served {
-    refused: Option<Note>,
-    unmet: Vec<Note>,
-    notes: Vec<Note>,
+    refused: Option<Diagnostic>,
+    unmet: Vec<Diagnostic>,
+    notes: Vec<Diagnostic>,
     is_stub: bool,
     matched: usize,
     naked: usize,
@@ -121,7 +121,7 @@ struct Served {
 /// Who uses something, each counted.
 #[derive(Debug, Clone, Default)]
 struct Users {
-    namers: BTreeMap<(Kind, ObjectName), usize>,
+    namers: BTreeMap<(MeshKind, ObjectName), usize>,
     callers: BTreeMap<(Arc<str>, Arc<str>), usize>,
 }
 
@@ -130,7 +130,7 @@ struct Users {
 pub struct Resolver {
     world: World,
     slices_of: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
-    marks: BTreeMap<ObjectName, Mark>,
+    marks: BTreeMap<ObjectName, ProxyRole>,
     /// Pods on the host's network that declare a port, by node.
     host_ports: BTreeMap<(Arc<str>, Transport, u16), BTreeSet<ObjectName>>,
     index: PodIndex,
@@ -152,7 +152,7 @@ pub struct Resolver {
     linked: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
     /// Generated Targets that lead to a naked Service.
     wrapped: BTreeMap<ObjectName, BTreeSet<Generated>>,
-    touched: Touched,
+    touched: Affected,
     /// The world has been resolved once: from here on, what is touched matters.
     is_resolved: bool,
     evaluations: u64,
@@ -167,23 +167,23 @@ impl Resolver {
             let service = ObjectName::new(Arc::clone(&name.namespace), Arc::clone(&slice.service));
             put(&mut resolver.slices_of, service, name.clone(), true);
         }
-        resolver.marks = pods.iter().map(|(name, pod)| (name.clone(), pod.mark())).collect();
+        resolver.marks = pods.iter().map(|(name, pod)| (name.clone(), pod.proxy_role())).collect();
         for (name, pod) in pods {
             resolver.index.note(name, pod, true);
             note_host_ports(&mut resolver.host_ports, name, pod, true);
         }
-        let objects: Vec<(Kind, ObjectName)> = resolver.world.objects.keys().cloned().collect();
+        let objects: Vec<(MeshKind, ObjectName)> = resolver.world.objects.keys().cloned().collect();
         for (kind, name) in objects {
             resolver.read(kind, &name);
         }
         resolver.settle();
-        (resolver.touched, resolver.is_resolved) = (Touched::default(), true);
+        (resolver.touched, resolver.is_resolved) = (Affected::default(), true);
         resolver
     }
 
     /// Takes in a change and says what it touches.
-    pub fn change(&mut self, change: Change) -> Touched {
-        match self.world.sharing_its_namespace(change) {
+    pub fn change(&mut self, change: Change) -> Affected {
+        match self.world.with_shared_namespace(change) {
             Change::Object(kind, name, object) => self.change_object(kind, name, object),
             Change::Service(name, service) => {
                 if self.world.apply(Change::Service(name.clone(), service)) {
@@ -211,7 +211,7 @@ impl Resolver {
                     self.touch_all(&name);
                 }
             }
-            change @ Change::Machinery { .. } => {
+            change @ Change::ClusterAddresses { .. } => {
                 if self.world.apply(change) {
                     self.look_again();
                 }
@@ -257,29 +257,29 @@ impl Resolver {
             }
         }
         for (kind, name) in self.world.objects.keys() {
-            plan.verdicts.extend(self.verdict(*kind, name).map(|verdict| ((*kind, name.clone()), verdict)));
+            plan.statuses.extend(self.status(*kind, name).map(|verdict| ((*kind, name.clone()), verdict)));
         }
         plan.generated = self.all_generated();
         for ((kind, name), object) in &self.world.objects {
             let key = (*kind, name.clone());
             match standing(object) {
-                Standing::User => {}
-                Standing::Taken => drop(plan.taken.insert(key)),
-                Standing::Generated if plan.generated.contains_key(&key) => {}
-                Standing::Generated => drop(plan.unused.insert(key)),
+                ObjectOrigin::User => {}
+                ObjectOrigin::TakenOver => drop(plan.taken_over.insert(key)),
+                ObjectOrigin::Generated if plan.generated.contains_key(&key) => {}
+                ObjectOrigin::Generated => drop(plan.unused.insert(key)),
             }
         }
         plan
     }
 
-    fn change_object(&mut self, kind: Kind, name: ObjectName, object: Option<Object>) {
+    fn change_object(&mut self, kind: MeshKind, name: ObjectName, object: Option<MeshObject>) {
         let facet = |resolver: &Self| {
             let object = resolver.world.objects.get(&(kind, name.clone()));
             let annotations =
                 object.filter(|_| resolver.is_users(kind, &name)).map(|object| object.annotations.clone());
-            let found = resolver.virtual_service(&name).filter(|_| kind == Kind::VirtualService);
+            let found = resolver.virtual_service(&name).filter(|_| kind == MeshKind::VirtualService);
             let callee = |one: &Arc<VirtualService>| {
-                (one.listener.clone(), one.selector.clone(), one.ours.tls.clone(), one.is_proxy_type())
+                (one.listener.clone(), one.selector.clone(), one.extensions.tls.clone(), one.is_proxy_type())
             };
             (annotations, found.map(callee))
         };
@@ -296,33 +296,33 @@ impl Resolver {
     }
 
     /// Brings an object into the normal form.
-    fn read(&mut self, kind: Kind, name: &ObjectName) {
+    fn read(&mut self, kind: MeshKind, name: &ObjectName) {
         let object =
-            self.world.objects.get(&(kind, name.clone())).filter(|object| standing(object) != Standing::Generated);
+            self.world.objects.get(&(kind, name.clone())).filter(|object| standing(object) != ObjectOrigin::Generated);
         let spec = object.map(|object| Arc::clone(&object.spec));
         let node = match kind {
-            Kind::VirtualService => {
-                keep(&mut self.normals.virtual_services, name, spec.map(|spec| normal::virtual_service(&spec)));
+            MeshKind::VirtualService => {
+                keep(&mut self.normals.virtual_services, name, spec.map(|spec| normalize::virtual_service(&spec)));
                 Node::VirtualService(name.clone())
             }
-            Kind::Route => {
-                keep(&mut self.normals.routes, name, spec.map(|spec| normal::route(&spec)));
+            MeshKind::Route => {
+                keep(&mut self.normals.routes, name, spec.map(|spec| normalize::route(&spec)));
                 Node::Route(name.clone())
             }
-            Kind::Target => {
-                keep(&mut self.normals.targets, name, spec.map(|spec| normal::target(&spec)));
+            MeshKind::Target => {
+                keep(&mut self.normals.targets, name, spec.map(|spec| normalize::target(&spec)));
                 Node::Target(name.clone())
             }
-            Kind::Rule => {
-                keep(&mut self.normals.rules, name, spec.map(|spec| normal::rule(&spec)));
+            MeshKind::Rule => {
+                keep(&mut self.normals.rules, name, spec.map(|spec| normalize::rule(&spec)));
                 Node::Rule(name.clone())
             }
-            Kind::Service => return,
+            MeshKind::Service => return,
         };
         self.dirty.insert(node);
     }
 
-    fn change_slice(&mut self, name: &ObjectName, slice: Option<super::world::Slice>) {
+    fn change_slice(&mut self, name: &ObjectName, slice: Option<super::world::EndpointSlice>) {
         let of = |resolver: &Self| {
             let slice = resolver.world.slices.get(name);
             slice.map(|slice| ObjectName::new(Arc::clone(&name.namespace), Arc::clone(&slice.service)))
@@ -357,7 +357,7 @@ impl Resolver {
             }
         }
         match &after {
-            Some(pod) => drop(self.marks.insert(name.clone(), pod.mark())),
+            Some(pod) => drop(self.marks.insert(name.clone(), pod.proxy_role())),
             None => drop(self.marks.remove(name)),
         }
         let plain = |pod: &Option<Pod>| {
@@ -412,54 +412,57 @@ impl Resolver {
 
     /// A user's VirtualService that is not refused.
     fn virtual_service(&self, name: &ObjectName) -> Option<&Arc<VirtualService>> {
-        self.normals.virtual_services.get(name)?.0.as_ref().ok()
+        self.normals.virtual_services.get(name)?.outcome.as_ref().ok()
     }
 
     /// Whether there is an object of this name that is the user's.
-    fn is_users(&self, kind: Kind, name: &ObjectName) -> bool {
+    fn is_users(&self, kind: MeshKind, name: &ObjectName) -> bool {
         match kind {
-            Kind::VirtualService => self.normals.virtual_services.contains_key(name),
-            Kind::Route => self.normals.routes.contains_key(name),
-            Kind::Target => self.normals.targets.contains_key(name),
-            Kind::Rule => self.normals.rules.contains_key(name),
-            Kind::Service => self.world.services.contains_key(name),
+            MeshKind::VirtualService => self.normals.virtual_services.contains_key(name),
+            MeshKind::Route => self.normals.routes.contains_key(name),
+            MeshKind::Target => self.normals.targets.contains_key(name),
+            MeshKind::Rule => self.normals.rules.contains_key(name),
+            MeshKind::Service => self.world.services.contains_key(name),
         }
     }
 
     fn touch_all(&mut self, pod: &ObjectName) {
         let config = self.desired(pod);
         let touched = self.touched.pods.entry(pod.clone()).or_default();
-        touched.extend(config.clusters.keys().map(|name| (Part::Cluster, Arc::clone(name))));
-        touched.extend(config.routes.keys().map(|name| (Part::Route, Arc::clone(name))));
-        touched.extend(config.rules.keys().map(|name| (Part::Rule, Arc::clone(name))));
-        touched.extend(config.rulelists.keys().map(|name| (Part::RuleList, Arc::clone(name))));
-        touched.extend(config.listeners.keys().map(|name| (Part::Listener, Arc::clone(name))));
+        touched.extend(config.clusters.keys().map(|name| (ConfigKind::Cluster, Arc::clone(name))));
+        touched.extend(config.routes.keys().map(|name| (ConfigKind::Route, Arc::clone(name))));
+        touched.extend(config.rules.keys().map(|name| (ConfigKind::Rule, Arc::clone(name))));
+        touched.extend(config.rulelists.keys().map(|name| (ConfigKind::RuleList, Arc::clone(name))));
+        touched.extend(config.listeners.keys().map(|name| (ConfigKind::Listener, Arc::clone(name))));
     }
 }
 
 /// Whose an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ObjectOrigin {
     /// A user wrote it.
     User,
     /// It is as we wrote it.
     Generated,
     /// We wrote it, and a user has changed it.
-    Taken,
+    TakenOver,
 }
 
-fn standing(object: &Object) -> Standing {
+fn standing(object: &MeshObject) -> ObjectOrigin {
     if object.labels.get("l7mp.io/generated") != Some("true") {
-        return Standing::User;
+        return ObjectOrigin::User;
     }
     let is_as_written = object.annotations.get("l7mp.io/generated-hash") == Some(&names::spec_hash(&object.spec));
     let is_applied = object.annotations.get("kubectl.kubernetes.io/last-applied-configuration").is_some();
-    if is_as_written && !is_applied { Standing::Generated } else { Standing::Taken }
+    if is_as_written && !is_applied { ObjectOrigin::Generated } else { ObjectOrigin::TakenOver }
 }
 
-fn keep<T>(map: &mut BTreeMap<ObjectName, Normal<T>>, name: &ObjectName, read: Option<normal::Read<T>>) {
+fn keep<T>(map: &mut BTreeMap<ObjectName, Normal<T>>, name: &ObjectName, read: Option<Normalized<T>>) {
     match read {
-        Some((outcome, notes)) => drop(map.insert(name.clone(), (outcome.map(Arc::new), notes))),
+        Some(Normalized { outcome, warnings }) => {
+            let normal = Normalized { outcome: outcome.map(Arc::new), warnings };
+            map.insert(name.clone(), normal);
+        }
         None => drop(map.remove(name)),
     }
 }
@@ -475,8 +478,8 @@ fn note_host_ports(
         return false;
     }
     let declared = pod.containers.iter().flat_map(|container| &container.ports);
-    for (_, transport, port) in declared {
-        put(ports, (Arc::clone(&pod.node), *transport, *port), name.clone(), there);
+    for own in declared {
+        put(ports, (Arc::clone(&pod.node), own.transport, own.port), name.clone(), there);
     }
     true
 }

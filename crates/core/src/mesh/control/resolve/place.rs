@@ -12,10 +12,10 @@ use super::compile::{Compiled, Way};
 use super::keys::Node;
 use super::sets::put;
 use crate::mesh::control::shim;
-use crate::mesh::control::types::{Kind, ObjectName, Protocol, Socket};
-use crate::mesh::control::wire::{self, Part, ProxyConfig};
-use crate::mesh::control::world::{Flavour, Mark, Transport};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::types::{MeshKind, ObjectName, Protocol, Socket};
+use crate::mesh::control::wire::{self, ConfigKind, ProxyConfig};
+use crate::mesh::control::world::{ProxyImplementation, ProxyRole, Transport};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// What one object gives to a proxy.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,7 +51,7 @@ pub(super) struct Seat {
     /// Who wants a port, the oldest first.
     claims: BTreeMap<(Transport, u16), Claimants>,
     /// Who does not get it, and why.
-    pub(super) lost: BTreeMap<ObjectName, Note>,
+    pub(super) lost: BTreeMap<ObjectName, Diagnostic>,
     /// What is needed, by how many with a JSONSocket listener and by how many others.
     needs: BTreeMap<Node, [usize; 2]>,
 }
@@ -65,12 +65,12 @@ impl Unit {
         Arc::new(Self { clusters: way.clusters.clone(), routes: vec![Arc::clone(&way.route)], ..Self::default() })
     }
 
-    fn names(&self) -> Vec<(Part, Arc<str>)> {
-        let clusters = self.clusters.iter().map(|one| (Part::Cluster, Arc::clone(&one.name)));
-        let routes = self.routes.iter().map(|one| (Part::Route, Arc::clone(&one.name)));
-        let rules = self.rules.iter().map(|one| (Part::Rule, Arc::clone(&one.name)));
-        let lists = self.rulelist.iter().map(|one| (Part::RuleList, Arc::clone(&one.0)));
-        let listeners = self.listener.iter().map(|one| (Part::Listener, Arc::clone(&one.name)));
+    fn names(&self) -> Vec<(ConfigKind, Arc<str>)> {
+        let clusters = self.clusters.iter().map(|one| (ConfigKind::Cluster, Arc::clone(&one.name)));
+        let routes = self.routes.iter().map(|one| (ConfigKind::Route, Arc::clone(&one.name)));
+        let rules = self.rules.iter().map(|one| (ConfigKind::Rule, Arc::clone(&one.name)));
+        let lists = self.rulelist.iter().map(|one| (ConfigKind::RuleList, Arc::clone(&one.0)));
+        let listeners = self.listener.iter().map(|one| (ConfigKind::Listener, Arc::clone(&one.name)));
         clusters.chain(routes).chain(rules).chain(lists).chain(listeners).collect()
     }
 }
@@ -83,13 +83,13 @@ impl Claim {
         Some(Self { port, address: listener.address(), peer: peer(&opened.fields), created })
     }
 
-    fn meets(&self, other: &Self, flavour: Flavour) -> bool {
+    fn meets(&self, other: &Self, flavour: ProxyImplementation) -> bool {
         let overlap = match (self.address, other.address) {
             (Some(one), Some(other)) => one == other || one.is_unspecified() || other.is_unspecified(),
             _ => true,
         };
         let apart = matches!((&self.peer, &other.peer), (Some(one), Some(other)) if one != other);
-        overlap && !(apart && flavour == Flavour::Portolan)
+        overlap && !(apart && flavour == ProxyImplementation::Portolan)
     }
 }
 
@@ -161,12 +161,12 @@ impl Resolver {
     fn contest(&mut self, pod: &ObjectName, port: (Transport, u16)) {
         let flavour = self.flavour(pod);
         let api = match self.marks.get(pod) {
-            Some(Mark::Proxy(api)) => Some(*api),
-            Some(Mark::Naked | Mark::TwoProxies) | None => None,
+            Some(ProxyRole::Proxy(api)) => Some(*api),
+            Some(ProxyRole::Naked | ProxyRole::TwoProxies) | None => None,
         };
         let fixed: Vec<Option<IpAddr>> = self.world.proxies.get(pod).map_or_else(Vec::new, |facts| {
-            let same = facts.taken.iter().filter(|own| (own.0, own.2) == port);
-            same.map(|own| own.1).collect()
+            let same = facts.foreign_ports.iter().filter(|own| (own.transport, own.port) == port);
+            same.map(|own| own.address).collect()
         });
         let Some(seat) = self.seats.get_mut(pod) else { return };
         let claims = seat.claims.remove(&port).unwrap_or_default();
@@ -175,9 +175,9 @@ impl Resolver {
         let mut flips = Vec::new();
         for ((_, name), unit) in &claims {
             let Some(claim) = &unit.claim else { continue };
-            let is_fixed = fixed
-                .iter()
-                .any(|own| claim.meets(&Claim { port, address: *own, peer: None, created: 0 }, Flavour::L7mp));
+            let is_fixed = fixed.iter().any(|own| {
+                claim.meets(&Claim { port, address: *own, peer: None, created: 0 }, ProxyImplementation::L7mp)
+            });
             let rival = winners.iter().find(|(_, winner)| claim.meets(winner, flavour));
             let why = if port.0 == Transport::Tcp && api == Some(port.1) {
                 Some("the proxy's own API".to_owned())
@@ -189,7 +189,7 @@ impl Resolver {
             let note = why.map(|why| {
                 let message =
                     format!("{word} port {} on pod `{}` is taken by {why}: use another port", port.1, pod.name);
-                Note::new(Reason::PortConflict, message)
+                Diagnostic::new(Reason::PortConflict, message)
             });
             if note.is_none() {
                 winners.push((name, claim));
@@ -202,7 +202,7 @@ impl Resolver {
             seat.claims.insert(port, claims);
         }
         for (name, unit, was_lost, note) in flips {
-            self.touched.objects.insert((Kind::VirtualService, name.clone()));
+            self.touched.objects.insert((MeshKind::VirtualService, name.clone()));
             let is_lost = note.is_some();
             if let Some(seat) = self.seats.get_mut(pod) {
                 match note {
@@ -269,7 +269,7 @@ impl Resolver {
     /// Whether listeners that keep received labels elsewhere on a real l7mp reach something, and others too.
     pub(super) fn is_reached_both_ways(&self, pod: &ObjectName, node: &Node) -> bool {
         let counts = self.seats.get(pod).and_then(|seat| seat.needs.get(node));
-        self.flavour(pod) == Flavour::L7mp && counts.is_some_and(|[json, others]| *json > 0 && *others > 0)
+        self.flavour(pod) == ProxyImplementation::L7mp && counts.is_some_and(|[json, others]| *json > 0 && *others > 0)
     }
 
     /// Everything that a proxy should hold.
@@ -291,7 +291,7 @@ impl Resolver {
     }
 
     /// What a proxy should hold, of the things named.
-    pub fn desired_of(&self, pod: &ObjectName, names: &BTreeSet<(Part, Arc<str>)>) -> ProxyConfig {
+    pub fn desired_of(&self, pod: &ObjectName, names: &BTreeSet<(ConfigKind, Arc<str>)>) -> ProxyConfig {
         let mut config = ProxyConfig::default();
         let Some(seat) = self.seats.get(pod) else { return config };
         let mut owners = BTreeSet::new();
@@ -299,16 +299,16 @@ impl Resolver {
             let owner = name.split_once('~').map_or(&**name, |(owner, _)| owner);
             let Some((kind, owner)) = self.world.settings.domain.parse(owner) else { continue };
             match kind {
-                Kind::VirtualService => drop(owners.insert(Node::VirtualService(owner))),
-                Kind::Rule => drop(owners.insert(Node::Rule(owner))),
-                Kind::Route => drop(owners.insert(Node::Route(owner))),
-                Kind::Target => {
+                MeshKind::VirtualService => drop(owners.insert(Node::VirtualService(owner))),
+                MeshKind::Rule => drop(owners.insert(Node::Rule(owner))),
+                MeshKind::Route => drop(owners.insert(Node::Route(owner))),
+                MeshKind::Target => {
                     let first = Node::Generated(super::keys::Generated::first(&owner));
                     let same = seat.needs.range(first..).map(|(node, _)| node);
                     owners.extend(same.take_while(|node| node.is_generated_as(&owner)).cloned());
                     owners.insert(Node::Target(owner));
                 }
-                Kind::Service => {}
+                MeshKind::Service => {}
             }
         }
         for node in &owners {
@@ -320,17 +320,17 @@ impl Resolver {
                 self.add(pod, seat, node, unit, &mut config);
             }
         }
-        config.clusters.retain(|name, _| names.contains(&(Part::Cluster, Arc::clone(name))));
-        config.routes.retain(|name, _| names.contains(&(Part::Route, Arc::clone(name))));
-        config.rules.retain(|name, _| names.contains(&(Part::Rule, Arc::clone(name))));
-        config.insertions.retain(|name, _| names.contains(&(Part::Rule, Arc::clone(name))));
-        config.rulelists.retain(|name, _| names.contains(&(Part::RuleList, Arc::clone(name))));
-        config.listeners.retain(|name, _| names.contains(&(Part::Listener, Arc::clone(name))));
+        config.clusters.retain(|name, _| names.contains(&(ConfigKind::Cluster, Arc::clone(name))));
+        config.routes.retain(|name, _| names.contains(&(ConfigKind::Route, Arc::clone(name))));
+        config.rules.retain(|name, _| names.contains(&(ConfigKind::Rule, Arc::clone(name))));
+        config.insertions.retain(|name, _| names.contains(&(ConfigKind::Rule, Arc::clone(name))));
+        config.rulelists.retain(|name, _| names.contains(&(ConfigKind::RuleList, Arc::clone(name))));
+        config.listeners.retain(|name, _| names.contains(&(ConfigKind::Listener, Arc::clone(name))));
         config
     }
 
     fn add(&self, pod: &ObjectName, seat: &Seat, node: &Node, unit: &Unit, config: &mut ProxyConfig) {
-        let is_l7mp = self.flavour(pod) == Flavour::L7mp;
+        let is_l7mp = self.flavour(pod) == ProxyImplementation::L7mp;
         // who reaches a shared cluster decides where its labels lie
         let from_json = match seat.needs.get(node) {
             Some([json, others]) => *json > 0 && *others == 0,

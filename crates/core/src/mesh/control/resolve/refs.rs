@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::Resolver;
 use super::keys::{Callee, Generated, Key};
 use super::sets::not_exported;
-use crate::mesh::control::types::{Kind, ObjectName};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::types::{MeshKind, ObjectName};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// What a hop's name stands for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,9 +20,15 @@ pub(super) enum Found {
 
 impl Resolver {
     /// A hop's name, by the four steps: a Target, else a VirtualService, else a Service, else nothing.
-    pub(super) fn find_hop(&self, text: &str, namespace: &Arc<str>, reads: &mut BTreeSet<Key>) -> Result<Found, Note> {
-        let (kind, name) = self.find(text, namespace, &[Kind::Target, Kind::VirtualService, Kind::Service], reads)?;
-        if kind == Kind::Target {
+    pub(super) fn find_hop(
+        &self,
+        text: &str,
+        namespace: &Arc<str>,
+        reads: &mut BTreeSet<Key>,
+    ) -> Result<Found, Diagnostic> {
+        let (kind, name) =
+            self.find(text, namespace, &[MeshKind::Target, MeshKind::VirtualService, MeshKind::Service], reads)?;
+        if kind == MeshKind::Target {
             return Ok(Found::Target(name));
         }
         let callee = self.callee_of(kind, name.clone(), reads);
@@ -31,8 +37,8 @@ impl Resolver {
         } else {
             ObjectName::new(Arc::clone(namespace), format!("{}.{}", name.name, name.namespace))
         };
-        reads.insert(Key::Object(Kind::Target, generated.clone()));
-        if self.is_users(Kind::Target, &generated) {
+        reads.insert(Key::Object(MeshKind::Target, generated.clone()));
+        if self.is_users(MeshKind::Target, &generated) {
             return Ok(Found::Target(generated));
         }
         Ok(Found::Generated(Generated { name: generated, callee }))
@@ -44,8 +50,8 @@ impl Resolver {
         text: &str,
         namespace: &Arc<str>,
         reads: &mut BTreeSet<Key>,
-    ) -> Result<Callee, Note> {
-        let (kind, name) = self.find(text, namespace, &[Kind::VirtualService, Kind::Service], reads)?;
+    ) -> Result<Callee, Diagnostic> {
+        let (kind, name) = self.find(text, namespace, &[MeshKind::VirtualService, MeshKind::Service], reads)?;
         Ok(self.callee_of(kind, name, reads))
     }
 
@@ -55,14 +61,14 @@ impl Resolver {
         text: &str,
         namespace: &Arc<str>,
         reads: &mut BTreeSet<Key>,
-    ) -> Result<ObjectName, Note> {
-        Ok(self.find(text, namespace, &[Kind::Route], reads)?.1)
+    ) -> Result<ObjectName, Diagnostic> {
+        Ok(self.find(text, namespace, &[MeshKind::Route], reads)?.1)
     }
 
     /// A Service that a user has written a VirtualService for is reached as that one says.
-    fn callee_of(&self, kind: Kind, name: ObjectName, reads: &mut BTreeSet<Key>) -> Callee {
-        reads.insert(Key::Object(Kind::VirtualService, name.clone()));
-        if kind == Kind::Service && !self.is_users(Kind::VirtualService, &name) {
+    fn callee_of(&self, kind: MeshKind, name: ObjectName, reads: &mut BTreeSet<Key>) -> Callee {
+        reads.insert(Key::Object(MeshKind::VirtualService, name.clone()));
+        if kind == MeshKind::Service && !self.is_users(MeshKind::VirtualService, &name) {
             return Callee::Service(name);
         }
         Callee::VirtualService(name)
@@ -72,9 +78,9 @@ impl Resolver {
         &self,
         text: &str,
         namespace: &Arc<str>,
-        kinds: &[Kind],
+        kinds: &[MeshKind],
         reads: &mut BTreeSet<Key>,
-    ) -> Result<(Kind, ObjectName), Note> {
+    ) -> Result<(MeshKind, ObjectName), Diagnostic> {
         let reference = self.world.settings.domain.reference(text, namespace);
         let name = reference.name;
         let fixed = reference.kind.map(|kind| [kind]);
@@ -83,7 +89,7 @@ impl Resolver {
         if let Some(kind) = reference.kind.filter(|kind| !kinds.contains(kind)) {
             let wanted = kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(" or ");
             let message = format!("`{text}` names a {} where a {wanted} is needed: correct it", kind.as_str());
-            return Err(Note::new(Reason::RefNotFound, message));
+            return Err(Diagnostic::new(Reason::RefNotFound, message));
         }
         let is_foreign = name.namespace != *namespace;
         if is_foreign {
@@ -91,8 +97,10 @@ impl Resolver {
         }
         for kind in steps {
             reads.insert(match kind {
-                Kind::Service => Key::Service(name.clone()),
-                Kind::VirtualService | Kind::Route | Kind::Target | Kind::Rule => Key::Object(*kind, name.clone()),
+                MeshKind::Service => Key::Service(name.clone()),
+                MeshKind::VirtualService | MeshKind::Route | MeshKind::Target | MeshKind::Rule => {
+                    Key::Object(*kind, name.clone())
+                }
             });
             let annotations = self.annotations(*kind, &name);
             if is_foreign && !self.exports(annotations, &name.namespace, namespace) {
@@ -108,14 +116,14 @@ impl Resolver {
             name.name,
             name.namespace
         );
-        Err(Note::new(Reason::RefNotFound, message))
+        Err(Diagnostic::new(Reason::RefNotFound, message))
     }
 
     /// The annotations of a thing that exists as an input.
-    fn annotations(&self, kind: Kind, name: &ObjectName) -> Option<&crate::select::Labels> {
+    fn annotations(&self, kind: MeshKind, name: &ObjectName) -> Option<&crate::select::Labels> {
         match kind {
-            Kind::Service => self.world.services.get(name).map(|service| &service.annotations),
-            Kind::VirtualService | Kind::Route | Kind::Target | Kind::Rule => {
+            MeshKind::Service => self.world.services.get(name).map(|service| &service.annotations),
+            MeshKind::VirtualService | MeshKind::Route | MeshKind::Target | MeshKind::Rule => {
                 let object = self.world.objects.get(&(kind, name.clone()));
                 object.filter(|_| self.is_users(kind, name)).map(|object| &object.annotations)
             }

@@ -9,16 +9,17 @@ use super::place::{Claim, Unit};
 use super::sets::Purpose;
 use super::{Resolver, Served};
 use crate::mesh::control::names::Inline;
-use crate::mesh::control::types::{Kind, ObjectName, RouteRef, Rule, Rules, VirtualService};
-use crate::mesh::control::world::{Flavour, Transport};
-use crate::mesh::control::{Class, Note, Reason, shim, wire};
+use crate::mesh::control::normalize::Normalized;
+use crate::mesh::control::types::{MeshKind, ObjectName, RouteRef, Rule, Rules, VirtualService};
+use crate::mesh::control::world::{ProxyImplementation, Transport};
+use crate::mesh::control::{Diagnostic, Reason, ReasonClass, shim, wire};
 
 /// A rule with what it needs.
 struct Compiling {
     rule: wire::Rule,
     way: Option<Way>,
     named: Option<ObjectName>,
-    unmet: Vec<Note>,
+    unmet: Vec<Diagnostic>,
 }
 
 /// What an object gives to the proxies of its pods.
@@ -27,7 +28,7 @@ struct Given<'a> {
     /// What is there whatever becomes of the rules.
     base: Unit,
     rules: Vec<Compiling>,
-    user: (Kind, &'a ObjectName),
+    user: (MeshKind, &'a ObjectName),
     selector: &'a str,
 }
 
@@ -36,7 +37,7 @@ impl Resolver {
         let node = Node::VirtualService(name.clone());
         let mut reads = BTreeSet::new();
         let normal = self.normals.virtual_services.get(name).cloned();
-        let after = normal.map(|(read, notes)| {
+        let after = normal.map(|Normalized { outcome: read, warnings: notes }| {
             let mut served = Served { notes, ..Served::default() };
             match read {
                 Ok(one) => self.serve(name, &one, &mut served, &mut reads),
@@ -55,7 +56,7 @@ impl Resolver {
         let node = Node::Rule(name.clone());
         let mut reads = BTreeSet::new();
         let normal = self.normals.rules.get(name).cloned();
-        let after = normal.map(|(read, notes)| {
+        let after = normal.map(|Normalized { outcome: read, warnings: notes }| {
             let mut served = Served { notes, ..Served::default() };
             let one = match read {
                 Ok(one) => one,
@@ -64,12 +65,12 @@ impl Resolver {
                     return served;
                 }
             };
-            let full = self.world.settings.domain.full(Kind::Rule, name);
+            let full = self.world.settings.domain.full(MeshKind::Rule, name);
             let mut inline = Inline::default();
             let mut rule = self.compile_rule((&full, name), &one.rule, "rule", &mut inline, &mut reads);
             rule.rule.name = Arc::clone(&full);
             let set = self.set(Purpose::Placement, &name.namespace, &one.selector);
-            let created = self.world.objects.get(&(Kind::Rule, name.clone())).map_or(0, |object| object.created);
+            let created = self.world.objects.get(&(MeshKind::Rule, name.clone())).map_or(0, |object| object.created);
             let insertion = wire::Insertion {
                 rulelist: Arc::from(one.rulelist.as_str()),
                 position: one.position,
@@ -78,7 +79,7 @@ impl Resolver {
             };
             let base = Unit { insertion: Some(insertion), ..Unit::default() };
             let selector = one.selector.key();
-            let given = Given { set, base, rules: vec![rule], user: (Kind::Rule, name), selector: &selector };
+            let given = Given { set, base, rules: vec![rule], user: (MeshKind::Rule, name), selector: &selector };
             self.spread(&given, &mut served, &mut reads);
             served
         });
@@ -89,7 +90,7 @@ impl Resolver {
     fn install(&mut self, node: &Node, after: Option<Served>, reads: BTreeSet<Key>) {
         self.reads.set(node, reads);
         if let Node::VirtualService(name) | Node::Rule(name) = node {
-            let kind = if matches!(node, Node::Rule(_)) { Kind::Rule } else { Kind::VirtualService };
+            let kind = if matches!(node, Node::Rule(_)) { MeshKind::Rule } else { MeshKind::VirtualService };
             self.touched.objects.insert((kind, name.clone()));
         }
         let before = self.served.remove(node);
@@ -109,7 +110,7 @@ impl Resolver {
 
     fn serve(&mut self, name: &ObjectName, one: &VirtualService, served: &mut Served, reads: &mut BTreeSet<Key>) {
         let set = self.set(Purpose::Placement, &name.namespace, &one.selector);
-        let full = self.world.settings.domain.full(Kind::VirtualService, name);
+        let full = self.world.settings.domain.full(MeshKind::VirtualService, name);
         let (rules, list) = match &one.rules {
             Rules::Stub => {
                 served.is_stub = true;
@@ -135,10 +136,11 @@ impl Resolver {
             spec: one.listener.to_value(),
             rules: list,
             options: one.options.clone(),
-            ours: one.ours.options.clone(),
-            tls: one.ours.tls.clone(),
+            extension_options: one.extensions.options.clone(),
+            tls: one.extensions.tls.clone(),
         };
-        let created = self.world.objects.get(&(Kind::VirtualService, name.clone())).map_or(0, |object| object.created);
+        let created =
+            self.world.objects.get(&(MeshKind::VirtualService, name.clone())).map_or(0, |object| object.created);
         let base = Unit {
             rulelist: matches!(one.rules, Rules::List(_)).then(|| (Arc::clone(&full), Vec::new())),
             listener: Some(Arc::new(listener)),
@@ -159,12 +161,12 @@ impl Resolver {
             served.notes.push(note);
         }
         let selector = one.selector.key();
-        let given = Given { set, base, rules, user: (Kind::VirtualService, name), selector: &selector };
+        let given = Given { set, base, rules, user: (MeshKind::VirtualService, name), selector: &selector };
         self.spread(&given, served, reads);
     }
 
     /// Whether a chain leads back: on a common pod it is a mistake, over several proxies it may be one.
-    fn loop_of(&mut self, name: &ObjectName, reads: &mut BTreeSet<Key>) -> Option<Note> {
+    fn loop_of(&mut self, name: &ObjectName, reads: &mut BTreeSet<Key>) -> Option<Diagnostic> {
         let cycle = self.loops.cycle(name)?.clone();
         let mut common: Option<BTreeSet<ObjectName>> = None;
         for other in &cycle {
@@ -177,10 +179,10 @@ impl Resolver {
         let way = cycle.iter().map(|one| format!("`{}`", one.name)).collect::<Vec<_>>().join(", ");
         if common.is_some_and(|common| !common.is_empty()) {
             let message = format!("the route leads back to its own listener, by {way}: change a destination");
-            return Some(Note::new(Reason::RouteLoop, message));
+            return Some(Diagnostic::new(Reason::RouteLoop, message));
         }
         let message = format!("the route may lead back to its own listener over other proxies, by {way}");
-        Some(Note::new(Reason::PossibleLoop, message))
+        Some(Diagnostic::new(Reason::PossibleLoop, message))
     }
 
     fn compile_rule(
@@ -212,18 +214,18 @@ impl Resolver {
             Some(RouteRef::Name(text)) => match self.find_route(text, &owner.namespace, reads) {
                 Ok(name) => {
                     reads.insert(Key::Outcome(Node::Route(name.clone())));
-                    compiled.route = Some(self.world.settings.domain.full(Kind::Route, &name));
+                    compiled.route = Some(self.world.settings.domain.full(MeshKind::Route, &name));
                     match self.routes.get(&name) {
                         Some(way) => {
                             compiled.meets_websocket = way.legs.meets_websocket;
                             let within = way.legs.unmet.iter();
                             unmet.extend(within.map(|note| {
-                                let is_its_own = note.reason.class() == Class::Invalid;
+                                let is_its_own = note.reason.class() == ReasonClass::Invalid;
                                 let reason = if is_its_own { Reason::RefInvalid } else { note.reason };
-                                Note::new(reason, format!("Route `{}`: {}", name.name, note.message))
+                                Diagnostic::new(reason, format!("Route `{}`: {}", name.name, note.message))
                             }));
                         }
-                        None => unmet.push(Note::new(
+                        None => unmet.push(Diagnostic::new(
                             Reason::RefInvalid,
                             format!("Route `{}` is refused: see its status", name.name),
                         )),
@@ -254,25 +256,25 @@ impl Resolver {
         }
         for rule in rules {
             if let Some(name) = &rule.named {
-                self.touched.objects.insert((Kind::Route, name.clone()));
+                self.touched.objects.insert((MeshKind::Route, name.clone()));
             }
             served.unmet.extend(rule.unmet.iter().cloned());
             served.notes.extend(rule.way.iter().flat_map(|way| way.notes.iter().cloned()));
             self.note_uses(rule, *user, selector, served);
         }
         if served.matched > 0 && proxies.is_empty() {
-            if user.0 == Kind::VirtualService {
+            if user.0 == MeshKind::VirtualService {
                 let message = format!("pods of `{}` run no proxy: add a sidecar or remove `rules`", user.1.name);
-                served.refused = Some(Note::new(Reason::NakedService, message));
+                served.refused = Some(Diagnostic::new(Reason::NakedService, message));
             }
             return;
         }
         if served.naked > 0 {
             let message = format!("{} of {} pods run no proxy and are left out", served.naked, served.matched);
-            served.notes.push(Note::new(Reason::NakedPods, message));
+            served.notes.push(Diagnostic::new(Reason::NakedPods, message));
         }
         let mut units: BTreeMap<BTreeSet<usize>, Option<Arc<Unit>>> = BTreeMap::new();
-        let mut here: BTreeMap<Note, (usize, ObjectName)> = BTreeMap::new();
+        let mut here: BTreeMap<Diagnostic, (usize, ObjectName)> = BTreeMap::new();
         for pod in proxies {
             let mut dead = BTreeSet::new();
             for (place, rule) in rules.iter().enumerate() {
@@ -284,7 +286,7 @@ impl Resolver {
                     here.entry(note).or_insert((0, pod.clone())).0 += 1;
                 }
             }
-            if self.flavour(&pod) == Flavour::L7mp {
+            if self.flavour(&pod) == ProxyImplementation::L7mp {
                 remark_l7mp(base, rules, &pod, served);
             }
             let unit = units.entry(dead).or_insert_with_key(|dead| self.unit(base, rules, dead));
@@ -297,7 +299,7 @@ impl Resolver {
     }
 
     /// Why a pod cannot have a rule, although the rule leads somewhere.
-    fn blocked(&self, rule: &Compiling, pod: &ObjectName) -> Option<Note> {
+    fn blocked(&self, rule: &Compiling, pod: &ObjectName) -> Option<Diagnostic> {
         let inline = rule.way.as_ref().map(|way| &way.legs);
         let named = rule.named.as_ref().and_then(|name| self.routes.get(name)).map(|way| &way.legs);
         let legs = inline.or(named)?;
@@ -314,7 +316,7 @@ impl Resolver {
                 let why = placed.broken.get(pod).map(|note| note.message.clone());
                 let why = why.unwrap_or_else(|| "its selector leaves it out: extend the selector".to_owned());
                 let message = format!("Target `{}` is not on pod `{}`: {why}", name.name, pod.name);
-                Some(Note::new(Reason::TargetNotPlacedHere, message))
+                Some(Diagnostic::new(Reason::TargetNotPlacedHere, message))
             }
             Node::Generated(generated) => {
                 let compiled: &Compiled = self.generated.get(generated)?.outcome.as_ref().ok()?;
@@ -350,8 +352,8 @@ impl Resolver {
     }
 
     /// Who makes generated Targets necessary: the object that names them, for the pods of the one that calls.
-    fn note_uses(&self, rule: &Compiling, user: (Kind, &ObjectName), selector: &str, served: &mut Served) {
-        let mut note = |needs: &BTreeSet<Node>, namer: (Kind, ObjectName)| {
+    fn note_uses(&self, rule: &Compiling, user: (MeshKind, &ObjectName), selector: &str, served: &mut Served) {
+        let mut note = |needs: &BTreeSet<Node>, namer: (MeshKind, ObjectName)| {
             for node in needs {
                 if let Node::Generated(generated) = node {
                     let caller = (Arc::clone(&user.1.namespace), Arc::from(selector));
@@ -363,7 +365,7 @@ impl Resolver {
             note(&way.legs.needs, (user.0, user.1.clone()));
         }
         if let Some((name, way)) = rule.named.as_ref().and_then(|name| Some((name, self.routes.get(name)?))) {
-            note(&way.legs.needs, (Kind::Route, name.clone()));
+            note(&way.legs.needs, (MeshKind::Route, name.clone()));
         }
     }
 
@@ -381,7 +383,7 @@ impl Resolver {
         if clashes && !said {
             let word = if transport == Transport::Udp { "UDP" } else { "TCP" };
             let message = format!("{word} port {port} is declared by another container at pod `{}`", name.name);
-            served.notes.push(Note::new(Reason::PortMayClash, message));
+            served.notes.push(Diagnostic::new(Reason::PortMayClash, message));
         }
     }
 }
@@ -391,14 +393,14 @@ fn remark_l7mp(base: &Unit, rules: &[Compiling], pod: &ObjectName, served: &mut 
     let Some(listener) = &base.listener else { return };
     let mut say = |reason: Reason, message: String| {
         if !served.notes.iter().any(|note| note.reason == reason) {
-            served.notes.push(Note::new(reason, message));
+            served.notes.push(Diagnostic::new(reason, message));
         }
     };
     if rules.iter().any(|rule| shim::may_miss(&rule.rule, listener.protocol)) {
         let message = format!("the l7mp on pod `{}` sees IPv4 addresses as ::ffff:...: use `test` or `in`", pod.name);
         say(Reason::AddressMayMiss, message);
     }
-    if !listener.ours.is_empty() || listener.tls.is_some() {
+    if !listener.extension_options.is_empty() || listener.tls.is_some() {
         let message = format!("limits, qos, monitoring and tls have no effect on the l7mp on pod `{}`", pod.name);
         say(Reason::UnsupportedByProxy, message);
     }

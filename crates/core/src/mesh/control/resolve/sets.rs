@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Resolver;
 use super::keys::{Key, Node, SetId};
 use crate::mesh::control::selector::{Field, FieldTest, Selector};
-use crate::mesh::control::types::{Kind, ObjectName};
-use crate::mesh::control::world::{CrossNamespace, Mark, Pod};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::types::{MeshKind, ObjectName};
+use crate::mesh::control::world::{CrossNamespace, Pod, ProxyRole};
+use crate::mesh::control::{Diagnostic, Reason};
 use crate::select::{self, Labels};
 
 /// What a set is for: it decides whose consent lets it leave its namespace.
@@ -35,8 +35,8 @@ pub(super) struct PodSet {
     /// Nothing but the Service is asked for.
     pub(super) is_whole_service: bool,
     /// What keeps the set empty.
-    pub(super) problem: Option<Note>,
-    pub(super) remark: Option<Note>,
+    pub(super) problem: Option<Diagnostic>,
+    pub(super) remark: Option<Diagnostic>,
 }
 
 /// By what a set is found when a pod changes.
@@ -148,7 +148,7 @@ impl Resolver {
     /// Members of a set that run a proxy.
     pub(super) fn proxies(&self, id: &SetId) -> Vec<ObjectName> {
         let members = self.sets.get(id).into_iter().flat_map(|set| &set.members);
-        members.filter(|name| matches!(self.marks.get(*name), Some(Mark::Proxy(_)))).cloned().collect()
+        members.filter(|name| matches!(self.marks.get(*name), Some(ProxyRole::Proxy(_)))).cloned().collect()
     }
 
     /// Looks a set up anew.
@@ -232,7 +232,7 @@ impl Resolver {
         if !set.matcher.matches(name, pod) {
             return false;
         }
-        if set.selector.is_empty() && set.purpose == Purpose::Placement && pod.mark() == Mark::Naked {
+        if set.selector.is_empty() && set.purpose == Purpose::Placement && pod.proxy_role() == ProxyRole::Naked {
             return false;
         }
         if name.namespace == set.namespace {
@@ -307,7 +307,7 @@ impl Resolver {
                 let message = format!(
                     "selector: namespace `{named}` does not let `{namespace}` use its pods: annotate it with l7mp.io/{word}"
                 );
-                set.problem.get_or_insert(Note::new(Reason::RefNotPermitted, message));
+                set.problem.get_or_insert(Diagnostic::new(Reason::RefNotPermitted, message));
             }
         }
         if let Some(text) = &selector.service {
@@ -348,18 +348,18 @@ impl Resolver {
             let endpoints = self.slices(name).flat_map(|slice| &slice.endpoints);
             return ServicePods::Named(endpoints.filter_map(|endpoint| endpoint.pod.clone()).collect());
         }
-        reads.insert(Key::Object(Kind::VirtualService, name.clone()));
+        reads.insert(Key::Object(MeshKind::VirtualService, name.clone()));
         if let Some(found) = self.virtual_service(name).filter(|_| may_go_through) {
             let message = format!(
                 "selector: `{}` is no Service but a VirtualService: its selector is used; write that selector",
                 name.name
             );
-            set.remark = Some(Note::new(Reason::SelectorThroughVirtualService, message));
+            set.remark = Some(Diagnostic::new(Reason::SelectorThroughVirtualService, message));
             let selector = found.selector.clone();
             return ServicePods::Through(Box::new(self.matcher(set, &name.namespace, &selector, false, reads)));
         }
         let message = format!("selector: there is no Service `{}` in namespace `{}`", name.name, name.namespace);
-        set.problem.get_or_insert(Note::new(Reason::RefNotFound, message));
+        set.problem.get_or_insert(Diagnostic::new(Reason::RefNotFound, message));
         ServicePods::None
     }
 }
@@ -426,12 +426,12 @@ fn field_holds(test: &FieldTest, name: &ObjectName, pod: &Pod) -> bool {
 }
 
 /// The same text whether or not the object exists.
-pub(super) fn not_exported(name: &ObjectName, to: &str) -> Note {
+pub(super) fn not_exported(name: &ObjectName, to: &str) -> Diagnostic {
     let message = format!(
         "`{}` of namespace `{}` is not offered to `{to}`: annotate it or its namespace with l7mp.io/export-to",
         name.name, name.namespace
     );
-    Note::new(Reason::RefNotPermitted, message)
+    Diagnostic::new(Reason::RefNotPermitted, message)
 }
 
 fn consents(annotations: Option<&Labels>, key: &str, namespace: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Call, Delta, Steps, Verb, endpoint, handed_over, removes_orphans};
+use super::{CallMethod, CallPlan, Delta, ProxyCall, endpoint, handed_over, removes_orphans};
 use crate::mesh::control::wire::ProxyConfig;
 
 /// Who we are to the proxy.
@@ -10,7 +10,7 @@ const OWNER: &str = "portolan-mesh";
 /// Changes in one transaction: thousands take longer than a call may.
 const MOST: usize = 2_000;
 
-pub(super) fn calls(desired: &ProxyConfig, observed: &super::Observed, delta: &Delta, steps: &mut Steps) {
+pub(super) fn calls(desired: &ProxyConfig, observed: &super::ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
     let mut ops = Vec::new();
     for name in delta.clusters.added.iter().chain(&delta.clusters.changed) {
         let Some(cluster) = desired.clusters.get(name) else { continue };
@@ -74,7 +74,7 @@ pub(super) fn calls(desired: &ProxyConfig, observed: &super::Observed, delta: &D
     // in order, so that a part that is in force needs nothing of those that follow
     for ops in ops.chunks(MOST) {
         let body = Some(json!({"owner": OWNER, "ops": ops}));
-        steps.calls.push(Call { verb: Verb::Post, path: "/api/v2/apply".to_owned(), body });
+        steps.calls.push(ProxyCall { method: CallMethod::Post, path: "/api/v2/apply".to_owned(), body });
     }
 }
 

@@ -2,16 +2,16 @@
 
 use serde_json::{Map, Value};
 
+use super::extensions;
 use super::fields::{Fields, invalid, text};
-use super::ours;
 use super::route::{rule, rules};
 use super::selector::selector;
 use super::socket::{Side, socket};
 use crate::mesh::control::types::{RuleObject, Rules, Socket, VirtualService};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// Reads the spec of a VirtualService.
-pub(super) fn virtual_service(value: &Value, notes: &mut Vec<Note>) -> Result<VirtualService, Note> {
+pub(super) fn virtual_service(value: &Value, notes: &mut Vec<Diagnostic>) -> Result<VirtualService, Diagnostic> {
     let mut fields = Fields::of("spec", value)?;
     let placed = selector("spec.selector", fields.require("selector")?, notes)?;
     let mut inner = Fields::of("spec.listener", fields.require("listener")?)?;
@@ -20,23 +20,23 @@ pub(super) fn virtual_service(value: &Value, notes: &mut Vec<Note>) -> Result<Vi
     let rules = match (rules, named) {
         (Some((one, _)), Some((other, _))) => {
             let message = format!("{one} and {other} exclude each other: remove one of them");
-            return Err(Note::new(Reason::ConflictingFields, message));
+            return Err(Diagnostic::new(Reason::ConflictingFields, message));
         }
         (Some((at, value)), None) => Rules::List(self::rules(&at, value, notes)?),
         (None, Some((at, value))) => Rules::Named(text(&at, value)?.to_owned()),
         (None, None) => Rules::Stub,
     };
-    let ours = ours::of_listener(&mut fields)?;
+    let extensions = extensions::of_listener(&mut fields)?;
     let update_owners = fields.flag("updateOwners")?;
     let options = options(&mut fields, &mut inner)?;
     fields.finish(notes);
     let listener = listener(&mut inner, notes)?;
     inner.finish(notes);
-    Ok(VirtualService { selector: placed, listener, rules, options, update_owners, ours })
+    Ok(VirtualService { selector: placed, listener, rules, options, update_owners, extensions })
 }
 
 /// Reads the spec of a Rule.
-pub(super) fn rule_object(value: &Value, notes: &mut Vec<Note>) -> Result<RuleObject, Note> {
+pub(super) fn rule_object(value: &Value, notes: &mut Vec<Diagnostic>) -> Result<RuleObject, Diagnostic> {
     let mut fields = Fields::of("spec", value)?;
     let placed = selector("spec.selector", fields.require("selector")?, notes)?;
     let rulelist = text("spec.rulelist", fields.require("rulelist")?)?.to_owned();
@@ -51,11 +51,15 @@ pub(super) fn rule_object(value: &Value, notes: &mut Vec<Note>) -> Result<RuleOb
 }
 
 /// A field that stands in the spec or in its listener, but not in both.
-fn both<'v>(outer: &mut Fields<'v>, inner: &mut Fields<'v>, key: &str) -> Result<Option<(String, &'v Value)>, Note> {
+fn both<'v>(
+    outer: &mut Fields<'v>,
+    inner: &mut Fields<'v>,
+    key: &str,
+) -> Result<Option<(String, &'v Value)>, Diagnostic> {
     match (outer.get(key), inner.get(key)) {
         (Some(_), Some(_)) => {
             let message = format!("{} and {} say the same thing: remove one", outer.path(key), inner.path(key));
-            Err(Note::new(Reason::DuplicateField, message))
+            Err(Diagnostic::new(Reason::DuplicateField, message))
         }
         (Some(value), None) => Ok(Some((outer.path(key), value))),
         (None, Some(value)) => Ok(Some((inner.path(key), value))),
@@ -64,7 +68,7 @@ fn both<'v>(outer: &mut Fields<'v>, inner: &mut Fields<'v>, key: &str) -> Result
 }
 
 /// Options of both places; `mode` in a flat listener belongs to its socket.
-fn options(outer: &mut Fields<'_>, inner: &mut Fields<'_>) -> Result<Map<String, Value>, Note> {
+fn options(outer: &mut Fields<'_>, inner: &mut Fields<'_>) -> Result<Map<String, Value>, Diagnostic> {
     let is_flat = !inner.has("spec");
     let mut options = Map::new();
     let mut found = Vec::new();
@@ -84,7 +88,7 @@ fn options(outer: &mut Fields<'_>, inner: &mut Fields<'_>) -> Result<Map<String,
     }
     if let [one, other] = &found[..] {
         let message = format!("{one} and {other} say the same thing: remove one");
-        return Err(Note::new(Reason::DuplicateField, message));
+        return Err(Diagnostic::new(Reason::DuplicateField, message));
     }
     for (key, is_good, hint) in [
         ("track", (|value| value.as_f64().is_some_and(|track| track >= 0.0)) as fn(&Value) -> bool, "seconds from 0"),
@@ -97,10 +101,10 @@ fn options(outer: &mut Fields<'_>, inner: &mut Fields<'_>) -> Result<Map<String,
     Ok(options)
 }
 
-fn listener(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Socket, Note> {
+fn listener(fields: &mut Fields<'_>, notes: &mut Vec<Diagnostic>) -> Result<Socket, Diagnostic> {
     if fields.get("name").is_some() {
         let message = "spec.listener.name has no effect: the listener is named after the object: remove it";
-        notes.push(Note::new(Reason::IgnoredField, message));
+        notes.push(Diagnostic::new(Reason::IgnoredField, message));
     }
     let Some(value) = fields.get("spec") else { return flat(fields, notes) };
     let mut inner = Fields::of("spec.listener.spec", value)?;
@@ -110,7 +114,7 @@ fn listener(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Socket, No
 }
 
 /// A spec among the listener's other keys: `{UDP: {port: 1}, rules: []}` is one too.
-fn flat(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Socket, Note> {
+fn flat(fields: &mut Fields<'_>, notes: &mut Vec<Diagnostic>) -> Result<Socket, Diagnostic> {
     let named = fields.unread().find(|(key, _)| super::socket::is_protocol(key));
     let Some((key, value)) = named.filter(|_| !fields.has("protocol")) else {
         return socket(fields, Side::Listener, notes);

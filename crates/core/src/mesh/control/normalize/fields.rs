@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// An object that is being read.
 pub(super) struct Fields<'v> {
@@ -16,7 +16,7 @@ pub(super) struct Fields<'v> {
 
 impl<'v> Fields<'v> {
     /// Begins with an object; anything else is invalid.
-    pub(super) fn of(at: impl Into<String>, value: &'v Value) -> Result<Self, Note> {
+    pub(super) fn of(at: impl Into<String>, value: &'v Value) -> Result<Self, Diagnostic> {
         let at = at.into();
         match value {
             Value::Object(map) => Ok(Self { at, map, read: BTreeSet::new() }),
@@ -45,13 +45,13 @@ impl<'v> Fields<'v> {
     }
 
     /// A value that must be there.
-    pub(super) fn require(&mut self, key: &str) -> Result<&'v Value, Note> {
+    pub(super) fn require(&mut self, key: &str) -> Result<&'v Value, Diagnostic> {
         let at = self.path(key);
-        self.get(key).ok_or_else(|| Note::new(Reason::MissingField, format!("{at} is missing: add it")))
+        self.get(key).ok_or_else(|| Diagnostic::new(Reason::MissingField, format!("{at} is missing: add it")))
     }
 
     /// The first of several names for one thing; two of them at once are one too many.
-    pub(super) fn one_of(&mut self, keys: &[&str]) -> Result<Option<(String, &'v Value)>, Note> {
+    pub(super) fn one_of(&mut self, keys: &[&str]) -> Result<Option<(String, &'v Value)>, Diagnostic> {
         let mut found: Vec<(String, &Value)> = Vec::new();
         for key in keys {
             if let Some(value) = self.get(key) {
@@ -60,33 +60,33 @@ impl<'v> Fields<'v> {
         }
         if let [(first, _), (second, _), ..] = &found[..] {
             let message = format!("{first} and {second} say the same thing: remove one of them");
-            return Err(Note::new(Reason::DuplicateField, message));
+            return Err(Diagnostic::new(Reason::DuplicateField, message));
         }
         Ok(found.pop())
     }
 
     /// A text.
-    pub(super) fn text(&mut self, key: &str) -> Result<Option<&'v str>, Note> {
+    pub(super) fn text(&mut self, key: &str) -> Result<Option<&'v str>, Diagnostic> {
         let at = self.path(key);
         self.get(key).map(|value| text(&at, value)).transpose()
     }
 
     /// Yes or no; absent is no.
-    pub(super) fn flag(&mut self, key: &str) -> Result<bool, Note> {
+    pub(super) fn flag(&mut self, key: &str) -> Result<bool, Diagnostic> {
         let at = self.path(key);
         let Some(value) = self.get(key) else { return Ok(false) };
         value.as_bool().ok_or_else(|| invalid(&at, value, "true or false is expected"))
     }
 
     /// A whole number from zero.
-    pub(super) fn number(&mut self, key: &str) -> Result<Option<u64>, Note> {
+    pub(super) fn number(&mut self, key: &str) -> Result<Option<u64>, Diagnostic> {
         let at = self.path(key);
         let Some(value) = self.get(key) else { return Ok(None) };
         value.as_u64().map(Some).ok_or_else(|| invalid(&at, value, "a whole number from 0 is expected"))
     }
 
     /// A list; absent is empty.
-    pub(super) fn list(&mut self, key: &str) -> Result<&'v [Value], Note> {
+    pub(super) fn list(&mut self, key: &str) -> Result<&'v [Value], Diagnostic> {
         let at = self.path(key);
         let Some(value) = self.get(key) else { return Ok(&[]) };
         list(&at, value)
@@ -103,33 +103,34 @@ impl<'v> Fields<'v> {
     }
 
     /// Tells of keys that nobody has read; they are never sent on.
-    pub(super) fn finish(&self, notes: &mut Vec<Note>) {
+    pub(super) fn finish(&self, notes: &mut Vec<Diagnostic>) {
         for (key, _) in self.unread() {
             let message = format!("{} is not known and has no effect: remove it or correct its name", self.path(key));
-            notes.push(Note::new(Reason::UnknownField, message));
+            notes.push(Diagnostic::new(Reason::UnknownField, message));
         }
     }
 }
 
 /// A text, or what is wrong.
-pub(super) fn text<'v>(at: &str, value: &'v Value) -> Result<&'v str, Note> {
+pub(super) fn text<'v>(at: &str, value: &'v Value) -> Result<&'v str, Diagnostic> {
     let found = value.as_str().filter(|text| !text.is_empty());
     found.ok_or_else(|| invalid(at, value, "a text is expected"))
 }
 
 /// A list, or what is wrong.
-pub(super) fn list<'v>(at: &str, value: &'v Value) -> Result<&'v [Value], Note> {
+pub(super) fn list<'v>(at: &str, value: &'v Value) -> Result<&'v [Value], Diagnostic> {
     value.as_array().map(Vec::as_slice).ok_or_else(|| invalid(at, value, "a list is expected"))
 }
 
 /// A value that will not do.
-pub(super) fn invalid(at: &str, value: &Value, hint: &str) -> Note {
-    Note::new(Reason::InvalidField, format!("{at}: {}: {hint}", short(value)))
+pub(super) fn invalid(at: &str, value: &Value, hint: &str) -> Diagnostic {
+    Diagnostic::new(Reason::InvalidField, format!("{at}: {}: {hint}", short(value)))
 }
 
 /// A port, as a number or as the text of one.
-pub(super) fn port(at: &str, value: &Value) -> Result<u16, Note> {
-    let bad = |hint: &str| Note::new(Reason::BadPort, format!("{at}: {} is not a port number: {hint}", short(value)));
+pub(super) fn port(at: &str, value: &Value) -> Result<u16, Diagnostic> {
+    let bad =
+        |hint: &str| Diagnostic::new(Reason::BadPort, format!("{at}: {} is not a port number: {hint}", short(value)));
     let whole = match value {
         Value::Number(number) => number.as_u64(),
         Value::String(text) => {

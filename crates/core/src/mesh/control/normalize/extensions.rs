@@ -3,41 +3,42 @@
 use serde_json::{Map, Value};
 
 use super::fields::Fields;
-use crate::mesh::control::Note;
-use crate::mesh::control::types::Ours;
+use crate::mesh::control::Diagnostic;
+use crate::mesh::control::types::Extensions;
 
 /// Where a field's members go.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FieldPlacement {
     /// Into the options, member by member.
     Members,
     /// Into the options, as one object.
-    Object,
+    Nested,
 }
 
 /// Reads `tls`, `limits`, `qos` and `monitoring` of a VirtualService.
-pub(super) fn of_listener(fields: &mut Fields<'_>) -> Result<Ours, Note> {
-    let places = [("limits", Place::Members), ("qos", Place::Object), ("monitoring", Place::Object)];
-    ours(fields, &places)
+pub(super) fn of_listener(fields: &mut Fields<'_>) -> Result<Extensions, Diagnostic> {
+    let places =
+        [("limits", FieldPlacement::Members), ("qos", FieldPlacement::Nested), ("monitoring", FieldPlacement::Nested)];
+    extensions(fields, &places)
 }
 
 /// Reads `tls`, `circuitBreaker`, `qos`, `healthCheck` and `outlier` of a cluster.
-pub(super) fn of_cluster(fields: &mut Fields<'_>) -> Result<Ours, Note> {
+pub(super) fn of_cluster(fields: &mut Fields<'_>) -> Result<Extensions, Diagnostic> {
     let places = [
-        ("circuitBreaker", Place::Members),
-        ("qos", Place::Object),
-        ("healthCheck", Place::Object),
-        ("outlier", Place::Object),
+        ("circuitBreaker", FieldPlacement::Members),
+        ("qos", FieldPlacement::Nested),
+        ("healthCheck", FieldPlacement::Nested),
+        ("outlier", FieldPlacement::Nested),
     ];
-    ours(fields, &places)
+    extensions(fields, &places)
 }
 
-fn ours(fields: &mut Fields<'_>, places: &[(&str, Place)]) -> Result<Ours, Note> {
-    let mut ours = Ours::default();
+fn extensions(fields: &mut Fields<'_>, places: &[(&str, FieldPlacement)]) -> Result<Extensions, Diagnostic> {
+    let mut extensions = Extensions::default();
     let at = fields.path("tls");
     if let Some(tls) = fields.get("tls") {
         Fields::of(at, tls)?;
-        ours.tls = Some(snake(tls, false));
+        extensions.tls = Some(snake(tls, false));
     }
     for (key, place) in places {
         let at = fields.path(key);
@@ -45,11 +46,11 @@ fn ours(fields: &mut Fields<'_>, places: &[(&str, Place)]) -> Result<Ours, Note>
         Fields::of(at, value)?;
         let value = snake(value, matches!(*key, "limits" | "outlier" | "circuitBreaker"));
         match (place, value) {
-            (Place::Members, Value::Object(members)) => ours.options.extend(members),
-            (_, value) => drop(ours.options.insert(snake_word(key), value)),
+            (FieldPlacement::Members, Value::Object(members)) => extensions.options.extend(members),
+            (_, value) => drop(extensions.options.insert(snake_word(key), value)),
         }
     }
-    Ok(ours)
+    Ok(extensions)
 }
 
 /// The same with its keys in snake case; with `quantities` also percentages and durations as numbers (of seconds).
@@ -97,11 +98,11 @@ mod tests {
     fn members_and_objects_land_where_the_proxy_reads_them() {
         let spec = json!({"circuitBreaker": {"maxSessions": 5}, "outlier": {"ejectFor": "1m", "maxEjected": "50%"},
             "qos": {"perSource": {"packetsPerSecond": 7}}, "tls": {"secretName": "s"}});
-        let ours = of_cluster(&mut Fields::of("spec.cluster", &spec).unwrap()).unwrap();
+        let extensions = of_cluster(&mut Fields::of("spec.cluster", &spec).unwrap()).unwrap();
         let options = json!({"max_sessions": 5, "outlier": {"eject_for": 60, "max_ejected": 50},
             "qos": {"per_source": {"packets_per_second": 7}}});
-        assert_eq!(Value::Object(ours.options), options);
-        assert_eq!(ours.tls, Some(json!({"secret_name": "s"})));
+        assert_eq!(Value::Object(extensions.options), options);
+        assert_eq!(extensions.tls, Some(json!({"secret_name": "s"})));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
+use super::extensions;
 use super::fields::{Fields, invalid, port, text};
-use super::ours;
 use super::selector::selector;
 use super::socket::{Side, is_protocol, socket};
 use crate::mesh::control::types::{Balancer, EndpointSource, Hop, Protocol, Socket, Target};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// Endpoints of one cluster, at most: what the proxy takes.
 const MOST_ENDPOINTS: usize = 10_000;
@@ -30,7 +30,7 @@ const BESIDE: [&str; 10] = [
 ];
 
 /// Reads the spec of a Target object.
-pub(super) fn target(value: &Value, notes: &mut Vec<Note>) -> Result<Target, Note> {
+pub(super) fn target(value: &Value, notes: &mut Vec<Diagnostic>) -> Result<Target, Diagnostic> {
     let mut fields = Fields::of("spec", value)?;
     let placed = selector("spec.selector", fields.require("selector")?, notes)?;
     let linked = fields.one_of(&["linkedVirtualService", "serviceName"])?;
@@ -40,7 +40,7 @@ pub(super) fn target(value: &Value, notes: &mut Vec<Note>) -> Result<Target, Not
     fields.finish(notes);
     if linked.is_none() && !has_cluster {
         let message = "spec.cluster is missing: add it, or linkedVirtualService";
-        return Err(Note::new(Reason::MissingField, message));
+        return Err(Diagnostic::new(Reason::MissingField, message));
     }
     let mut target = cluster(&mut inner, linked, notes)?;
     inner.finish(notes);
@@ -49,7 +49,7 @@ pub(super) fn target(value: &Value, notes: &mut Vec<Note>) -> Result<Target, Not
 }
 
 /// Reads a hop: a name, or a complete unnamed Target.
-pub(super) fn hop(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<Hop, Note> {
+pub(super) fn hop(at: &str, value: &Value, notes: &mut Vec<Diagnostic>) -> Result<Hop, Diagnostic> {
     if value.is_string() {
         return Ok(Hop::Name(text(at, value)?.to_owned()));
     }
@@ -65,7 +65,7 @@ pub(super) fn hop(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<Hop,
     for key in ["name", "selector"] {
         if fields.get(key).is_some() {
             let message = format!("{} of an inline Target has no effect: remove it", fields.path(key));
-            notes.push(Note::new(Reason::IgnoredField, message));
+            notes.push(Diagnostic::new(Reason::IgnoredField, message));
         }
     }
     let target = cluster(&mut fields, None, notes)?;
@@ -73,15 +73,19 @@ pub(super) fn hop(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<Hop,
     Ok(Hop::Inline(Box::new(target)))
 }
 
-fn cluster(fields: &mut Fields<'_>, outer: Option<(String, &Value)>, notes: &mut Vec<Note>) -> Result<Target, Note> {
+fn cluster(
+    fields: &mut Fields<'_>,
+    outer: Option<(String, &Value)>,
+    notes: &mut Vec<Diagnostic>,
+) -> Result<Target, Diagnostic> {
     let at = fields.at.clone();
     let inner = fields.one_of(&["linkedVirtualService", "serviceName"])?;
     if let (Some((one, _)), Some((other, _))) = (&outer, &inner) {
         let message = format!("{one} and {other} say the same thing: remove one of them");
-        return Err(Note::new(Reason::DuplicateField, message));
+        return Err(Diagnostic::new(Reason::DuplicateField, message));
     }
     let linked = outer.or(inner);
-    let ours = ours::of_cluster(fields)?;
+    let extensions = extensions::of_cluster(fields)?;
     let balancer = balancer(fields, notes)?;
     let mut endpoints = endpoints(fields, notes)?;
     let spec = spec(fields, notes)?;
@@ -90,16 +94,16 @@ fn cluster(fields: &mut Fields<'_>, outer: Option<(String, &Value)>, notes: &mut
         if spec.is_some() || !endpoints.is_empty() {
             let message =
                 format!("{link_at} takes spec and endpoints from `{link}`: remove {at}.spec and {at}.endpoints");
-            return Err(Note::new(Reason::ConflictingFields, message));
+            return Err(Diagnostic::new(Reason::ConflictingFields, message));
         }
-        return Ok(Target { selector: None, spec: None, endpoints, balancer, linked: Some(link), ours });
+        return Ok(Target { selector: None, spec: None, endpoints, balancer, linked: Some(link), extensions });
     }
     let Some(spec) = spec else {
-        return Err(Note::new(Reason::MissingField, format!("{at}.spec is missing: add a protocol")));
+        return Err(Diagnostic::new(Reason::MissingField, format!("{at}.spec is missing: add a protocol")));
     };
     if spec.protocol.is_virtual() && !endpoints.is_empty() {
         let message = format!("{at}.endpoints: {} has no endpoints: remove them", spec.protocol);
-        return Err(Note::new(Reason::InvalidField, message));
+        return Err(Diagnostic::new(Reason::InvalidField, message));
     }
     if spec.opened().protocol == Protocol::UnixDomainSocket
         && endpoints.is_empty()
@@ -109,11 +113,11 @@ fn cluster(fields: &mut Fields<'_>, outer: Option<(String, &Value)>, notes: &mut
         endpoints.push(EndpointSource::Static { spec: address, weight: None });
     }
     check_ports(&at, &spec, &endpoints)?;
-    Ok(Target { selector: None, spec: Some(spec), endpoints, balancer, linked: None, ours })
+    Ok(Target { selector: None, spec: Some(spec), endpoints, balancer, linked: None, extensions })
 }
 
 /// A spec under `spec`, or beside nothing else: `{unixdomainsocket: {...}}`, `{protocol: UDP, port: 1}`.
-fn spec(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Option<Socket>, Note> {
+fn spec(fields: &mut Fields<'_>, notes: &mut Vec<Diagnostic>) -> Result<Option<Socket>, Diagnostic> {
     let at = fields.path("spec");
     if let Some(value) = fields.get("spec") {
         let mut inner = Fields::of(at, value)?;
@@ -132,7 +136,7 @@ fn spec(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Option<Socket>
     socket(&mut Fields::of(fields.at.clone(), &wrapped)?, Side::Cluster, notes).map(Some)
 }
 
-fn balancer(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Option<Balancer>, Note> {
+fn balancer(fields: &mut Fields<'_>, notes: &mut Vec<Diagnostic>) -> Result<Option<Balancer>, Diagnostic> {
     let at = fields.path("loadbalancer");
     let Some(value) = fields.get("loadbalancer") else { return Ok(None) };
     let mut inner = Fields::of(at.clone(), value)?;
@@ -142,18 +146,18 @@ fn balancer(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Option<Bal
     let bad = || {
         let words = POLICIES.join(", ");
         let message = format!("{at}.policy: \"{word}\" is not a balancer for endpoints: use one of {words}");
-        Note::new(Reason::BadBalancer, message)
+        Diagnostic::new(Reason::BadBalancer, message)
     };
     let policy = POLICIES.into_iter().find(|policy| *policy == word).ok_or_else(bad)?;
     Ok(Some(Balancer { policy, key }))
 }
 
-fn endpoints(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Vec<EndpointSource>, Note> {
+fn endpoints(fields: &mut Fields<'_>, notes: &mut Vec<Diagnostic>) -> Result<Vec<EndpointSource>, Diagnostic> {
     let at = fields.path("endpoints");
     let items = fields.list("endpoints")?;
     if items.len() > MOST_ENDPOINTS {
         let message = format!("{at} has {} entries, {MOST_ENDPOINTS} are allowed: use a selector", items.len());
-        return Err(Note::new(Reason::SpecTooLarge, message));
+        return Err(Diagnostic::new(Reason::SpecTooLarge, message));
     }
     let mut endpoints = Vec::with_capacity(items.len());
     for (place, item) in items.iter().enumerate() {
@@ -163,7 +167,7 @@ fn endpoints(fields: &mut Fields<'_>, notes: &mut Vec<Note>) -> Result<Vec<Endpo
 }
 
 /// One endpoint; one of weight zero is left out, since a real l7mp would take it for 1.
-fn endpoint(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<Option<EndpointSource>, Note> {
+fn endpoint(at: &str, value: &Value, notes: &mut Vec<Diagnostic>) -> Result<Option<EndpointSource>, Diagnostic> {
     let mut fields = Fields::of(at, value)?;
     if let Some(chosen) = fields.get("selector") {
         let chosen = selector(&fields.path("selector"), chosen, notes)?;
@@ -172,14 +176,17 @@ fn endpoint(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<Option<End
     }
     if fields.get("name").is_some() {
         let message = format!("{} has no effect: endpoints are named after cluster and address", fields.path("name"));
-        notes.push(Note::new(Reason::IgnoredField, message));
+        notes.push(Diagnostic::new(Reason::IgnoredField, message));
     }
     let beside = fields.number("weight")?;
     let spec_at = fields.path("spec");
     let mut inner = Fields::of(spec_at.clone(), fields.require("spec")?)?;
     let inside = inner.number("weight")?;
     let Some((address_at, address)) = inner.one_of(&["address", "filename"])? else {
-        return Err(Note::new(Reason::MissingField, format!("{spec_at}.address is missing: add an address or a name")));
+        return Err(Diagnostic::new(
+            Reason::MissingField,
+            format!("{spec_at}.address is missing: add an address or a name"),
+        ));
     };
     let address = text(&address_at, address)?;
     if address.contains(char::is_whitespace) {
@@ -198,7 +205,7 @@ fn endpoint(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<Option<End
 }
 
 /// Every endpoint must have a port, its own or the cluster's.
-fn check_ports(at: &str, spec: &Socket, endpoints: &[EndpointSource]) -> Result<(), Note> {
+fn check_ports(at: &str, spec: &Socket, endpoints: &[EndpointSource]) -> Result<(), Diagnostic> {
     let needs = matches!(spec.opened().protocol, Protocol::Udp | Protocol::Tcp | Protocol::WebSocket);
     if !needs || spec.port().is_some() {
         return Ok(());
@@ -211,5 +218,5 @@ fn check_ports(at: &str, spec: &Socket, endpoints: &[EndpointSource]) -> Result<
         return Ok(());
     }
     let place = if spec.transport.is_some() { "spec.transport.port" } else { "spec.port" };
-    Err(Note::new(Reason::MissingField, format!("{at}.{place} is missing: add a port from 1 to 65535")))
+    Err(Diagnostic::new(Reason::MissingField, format!("{at}.{place} is missing: add a port from 1 to 65535")))
 }

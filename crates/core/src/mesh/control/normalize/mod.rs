@@ -2,8 +2,8 @@
 //!
 //! Every function here gives the remarks with the outcome, because a refused object may deserve remarks as well.
 
+mod extensions;
 mod fields;
-mod ours;
 mod route;
 mod selector;
 mod socket;
@@ -13,47 +13,53 @@ mod virtual_service;
 use serde_json::Value;
 
 use super::types::{Route, RuleObject, Target, VirtualService};
-use super::{Note, Reason};
+use super::{Diagnostic, Reason};
 
 /// Bytes of one object, at most, counted roughly: what the proxy takes.
 const MOST_BYTES: usize = 1 << 20;
 /// Values inside one another, at most: what the proxy takes.
 const DEEPEST: usize = 32;
 
-/// An object in the normal form, or why it is refused; with remarks.
-pub type Read<T> = (Result<T, Note>, Vec<Note>);
+/// A spec in the normal form.
+#[derive(Debug, Clone)]
+pub struct Normalized<T> {
+    /// The object, or why it is invalid.
+    pub outcome: Result<T, Diagnostic>,
+    /// Warnings, which an invalid object may have as well.
+    pub warnings: Vec<Diagnostic>,
+}
 
 /// Reads the spec of a VirtualService.
-pub fn virtual_service(spec: &Value) -> Read<VirtualService> {
+pub fn virtual_service(spec: &Value) -> Normalized<VirtualService> {
     read(spec, virtual_service::virtual_service)
 }
 
 /// Reads the spec of a Route.
-pub fn route(spec: &Value) -> Read<Route> {
+pub fn route(spec: &Value) -> Normalized<Route> {
     read(spec, |spec, notes| route::route("spec", spec, notes))
 }
 
 /// Reads the spec of a Target.
-pub fn target(spec: &Value) -> Read<Target> {
+pub fn target(spec: &Value) -> Normalized<Target> {
     read(spec, target::target)
 }
 
 /// Reads the spec of a Rule.
-pub fn rule(spec: &Value) -> Read<RuleObject> {
+pub fn rule(spec: &Value) -> Normalized<RuleObject> {
     read(spec, virtual_service::rule_object)
 }
 
-fn read<T>(spec: &Value, reader: impl FnOnce(&Value, &mut Vec<Note>) -> Result<T, Note>) -> Read<T> {
+fn read<T>(spec: &Value, reader: impl FnOnce(&Value, &mut Vec<Diagnostic>) -> Result<T, Diagnostic>) -> Normalized<T> {
     let mut notes = Vec::new();
     let outcome = bounded(spec).and_then(|()| reader(spec, &mut notes));
-    (outcome, notes)
+    Normalized { outcome, warnings: notes }
 }
 
-fn bounded(spec: &Value) -> Result<(), Note> {
+fn bounded(spec: &Value) -> Result<(), Diagnostic> {
     let mut left = MOST_BYTES;
     match fits(spec, DEEPEST, &mut left) {
         Ok(()) => Ok(()),
-        Err(what) => Err(Note::new(Reason::SpecTooLarge, format!("spec: {what}: split it into several objects"))),
+        Err(what) => Err(Diagnostic::new(Reason::SpecTooLarge, format!("spec: {what}: split it into several objects"))),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A call that was of no avail.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Failed {
+pub enum CallError {
     /// Nothing was asked: there is no connection.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
@@ -20,13 +20,13 @@ pub enum Failed {
     TimedOut,
     /// Asked; whether it had an effect is not known.
     #[error("broke off: {0}")]
-    BrokeOff(String),
+    ConnectionLost(String),
     /// What was answered is not of this API.
     #[error("answered what is not understood: {0}")]
-    NotUnderstood(&'static str),
+    InvalidResponse(&'static str),
     /// Refused, with the proxy's own text.
     #[error("answered {status}: {content}")]
-    Refused {
+    Rejected {
         /// HTTP status.
         status: StatusCode,
         /// What the proxy says about it.
@@ -34,7 +34,7 @@ pub enum Failed {
     },
 }
 
-impl Failed {
+impl CallError {
     /// Refused with this status, in words taken from the answer's body.
     pub(super) fn refused(status: StatusCode, body: &Value) -> Self {
         let said = [&body["content"], &body["message"]].into_iter().find(|said| !said.is_null());
@@ -43,7 +43,7 @@ impl Failed {
             Some(other) => other.to_string(),
             None => status.canonical_reason().unwrap_or("no reason given").to_owned(),
         };
-        Self::Refused { status, content }
+        Self::Rejected { status, content }
     }
 
     /// An add found something of that name: compare it, it may be another thing.
@@ -52,7 +52,7 @@ impl Failed {
     }
 
     /// A delete found nothing: there is nothing left to do.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         self.content().is_some_and(|content| {
             content == "Not Found"
                 || content == "Unknown API operation"
@@ -68,24 +68,24 @@ impl Failed {
     }
 
     /// Who asks is not let in.
-    pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Refused { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. })
+    pub fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Rejected { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. })
     }
 
     /// The configuration changed under a change that was built on an older one.
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Refused { status: StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, .. })
+        matches!(self, Self::Rejected { status: StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED, .. })
     }
 
     fn content(&self) -> Option<&str> {
         match self {
-            Self::Refused { content, .. } => Some(content),
+            Self::Rejected { content, .. } => Some(content),
             Self::Unreachable(_)
             | Self::NotLeading
             | Self::LaterTerm(_)
             | Self::TimedOut
-            | Self::BrokeOff(_)
-            | Self::NotUnderstood(_) => None,
+            | Self::ConnectionLost(_)
+            | Self::InvalidResponse(_) => None,
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Fields, invalid, port, text};
 use crate::mesh::control::types::{Protocol, Socket};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::{Diagnostic, Reason};
 
 /// Which side of a connection a spec is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum Side {
 }
 
 /// Reads a spec; `fields` may hold other keys, which are left unread.
-pub(super) fn socket(fields: &mut Fields<'_>, side: Side, notes: &mut Vec<Note>) -> Result<Socket, Note> {
+pub(super) fn socket(fields: &mut Fields<'_>, side: Side, notes: &mut Vec<Diagnostic>) -> Result<Socket, Diagnostic> {
     if let Some((word, protocol)) = fields.only_key().and_then(|key| Some((key, find(key, &fields.at, notes)?))) {
         let inner_at = fields.path(word);
         let empty = Value::Object(Map::new());
@@ -30,7 +30,7 @@ pub(super) fn socket(fields: &mut Fields<'_>, side: Side, notes: &mut Vec<Note>)
     let unknown = || {
         let known = Protocol::ALL.into_iter().filter(|known| fits(*known, side)).map(Protocol::as_str);
         let known = known.collect::<Vec<_>>().join(", ");
-        Note::new(Reason::BadProtocol, format!("{at}: \"{word}\" is not a protocol: use one of {known}"))
+        Diagnostic::new(Reason::BadProtocol, format!("{at}: \"{word}\" is not a protocol: use one of {known}"))
     };
     let protocol = find(word, &at, notes).ok_or_else(unknown)?;
     of_protocol(fields, protocol, side, notes)
@@ -41,9 +41,9 @@ pub(super) fn is_protocol(word: &str) -> bool {
     find(word, "", &mut Vec::new()).is_some()
 }
 
-fn find(word: &str, at: &str, notes: &mut Vec<Note>) -> Option<Protocol> {
+fn find(word: &str, at: &str, notes: &mut Vec<Diagnostic>) -> Option<Protocol> {
     if word.eq_ignore_ascii_case("Sdtio") {
-        notes.push(Note::new(Reason::Misspelt, format!("{at}: read `{word}` as `Stdio`: correct it")));
+        notes.push(Diagnostic::new(Reason::Misspelt, format!("{at}: read `{word}` as `Stdio`: correct it")));
         return Some(Protocol::Stdio);
     }
     Protocol::find(word)
@@ -56,19 +56,24 @@ fn fits(protocol: Protocol, side: Side) -> bool {
     }
 }
 
-fn of_protocol(fields: &mut Fields<'_>, protocol: Protocol, side: Side, notes: &mut Vec<Note>) -> Result<Socket, Note> {
+fn of_protocol(
+    fields: &mut Fields<'_>,
+    protocol: Protocol,
+    side: Side,
+    notes: &mut Vec<Diagnostic>,
+) -> Result<Socket, Diagnostic> {
     let at = fields.at.clone();
     if protocol == Protocol::L7mpController {
         let message = format!("{at}: L7mpController is the proxy's own API and cannot be offered: remove it");
-        return Err(Note::new(Reason::ReservedProtocol, message));
+        return Err(Diagnostic::new(Reason::ReservedProtocol, message));
     }
     if side == Side::Cluster && protocol == Protocol::Http {
         let message = format!("{at}: no proxy is an HTTP client yet: use TCP");
-        return Err(Note::new(Reason::UnsupportedByProxy, message));
+        return Err(Diagnostic::new(Reason::UnsupportedByProxy, message));
     }
     if !fits(protocol, side) {
         let message = format!("{at}: nobody can listen on {protocol}: it is for Targets");
-        return Err(Note::new(Reason::BadProtocol, message));
+        return Err(Diagnostic::new(Reason::BadProtocol, message));
     }
     let mut socket = Socket { protocol, fields: Map::new(), transport: None };
     match protocol {
@@ -79,7 +84,7 @@ fn of_protocol(fields: &mut Fields<'_>, protocol: Protocol, side: Side, notes: &
             copy(fields, &mut socket, &["mode"]);
             one_word(fields, &mut socket, "framing", &["none", "len16", "len32"])?;
             if side == Side::Listener && socket.filename().is_none() {
-                return Err(Note::new(Reason::MissingField, format!("{at}.filename is missing: add it")));
+                return Err(Diagnostic::new(Reason::MissingField, format!("{at}.filename is missing: add it")));
             }
         }
         Protocol::Udp | Protocol::Tcp | Protocol::WebSocket | Protocol::Http => {
@@ -103,12 +108,17 @@ fn of_protocol(fields: &mut Fields<'_>, protocol: Protocol, side: Side, notes: &
     Ok(socket)
 }
 
-fn ports(fields: &mut Fields<'_>, socket: &mut Socket, side: Side, notes: &mut Vec<Note>) -> Result<(), Note> {
+fn ports(
+    fields: &mut Fields<'_>,
+    socket: &mut Socket,
+    side: Side,
+    notes: &mut Vec<Diagnostic>,
+) -> Result<(), Diagnostic> {
     let at = fields.path("port");
     match fields.get("port") {
         Some(value) => drop(socket.fields.insert("port".to_owned(), port(&at, value)?.into())),
         None if side == Side::Listener => {
-            return Err(Note::new(Reason::MissingField, format!("{at} is missing: add a port from 1 to 65535")));
+            return Err(Diagnostic::new(Reason::MissingField, format!("{at} is missing: add a port from 1 to 65535")));
         }
         None => {}
     }
@@ -123,7 +133,7 @@ fn ports(fields: &mut Fields<'_>, socket: &mut Socket, side: Side, notes: &mut V
         peer(fields, socket, "bind", true)?;
         if fields.get("connect").is_some() {
             let message = format!("{} means nothing in a cluster: did you mean `bind`?", fields.path("connect"));
-            notes.push(Note::new(Reason::IgnoredField, message));
+            notes.push(Diagnostic::new(Reason::IgnoredField, message));
         }
         return Ok(());
     }
@@ -136,7 +146,7 @@ fn ports(fields: &mut Fields<'_>, socket: &mut Socket, side: Side, notes: &mut V
 }
 
 /// The mode of a UDP listener; other members of `options` are for the VirtualService and are left there.
-fn mode(fields: &mut Fields<'_>, socket: &mut Socket) -> Result<(), Note> {
+fn mode(fields: &mut Fields<'_>, socket: &mut Socket) -> Result<(), Diagnostic> {
     let at = fields.path("options.mode");
     let options = if fields.has("options") { fields.get("options") } else { None };
     let Some(value) = options.and_then(|options| options.get("mode")) else { return Ok(()) };
@@ -153,7 +163,7 @@ fn mode(fields: &mut Fields<'_>, socket: &mut Socket) -> Result<(), Note> {
 }
 
 /// A member of `connect` or `bind`.
-fn peer(fields: &mut Fields<'_>, socket: &mut Socket, key: &str, several: bool) -> Result<(), Note> {
+fn peer(fields: &mut Fields<'_>, socket: &mut Socket, key: &str, several: bool) -> Result<(), Diagnostic> {
     let at = fields.path(key);
     let Some(value) = fields.get(key) else { return Ok(()) };
     let mut inner = Fields::of(at.clone(), value)?;
@@ -177,7 +187,7 @@ fn peer(fields: &mut Fields<'_>, socket: &mut Socket, key: &str, several: bool) 
     Ok(())
 }
 
-fn address(fields: &mut Fields<'_>, socket: &mut Socket, key: &str) -> Result<(), Note> {
+fn address(fields: &mut Fields<'_>, socket: &mut Socket, key: &str) -> Result<(), Diagnostic> {
     let at = fields.path(key);
     if let Some(value) = fields.get(key) {
         socket.fields.insert(key.to_owned(), ip(&at, value)?.clone());
@@ -185,15 +195,20 @@ fn address(fields: &mut Fields<'_>, socket: &mut Socket, key: &str) -> Result<()
     Ok(())
 }
 
-fn ip<'v>(at: &str, value: &'v Value) -> Result<&'v Value, Note> {
+fn ip<'v>(at: &str, value: &'v Value) -> Result<&'v Value, Diagnostic> {
     let is_ip = value.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok());
     if is_ip { Ok(value) } else { Err(invalid(at, value, "an IP address like 10.0.0.1 is expected")) }
 }
 
-fn transport(fields: &mut Fields<'_>, socket: &mut Socket, side: Side, notes: &mut Vec<Note>) -> Result<(), Note> {
+fn transport(
+    fields: &mut Fields<'_>,
+    socket: &mut Socket,
+    side: Side,
+    notes: &mut Vec<Diagnostic>,
+) -> Result<(), Diagnostic> {
     let Some((at, value)) = fields.one_of(&["transport", "transport_spec"])? else {
         let message = format!("{} is missing: say what the JSONSocket runs over", fields.path("transport"));
-        return Err(Note::new(Reason::MissingField, message));
+        return Err(Diagnostic::new(Reason::MissingField, message));
     };
     let mut inner = Fields::of(at.clone(), value)?;
     let transport = self::socket(&mut inner, side, notes)?;
@@ -222,7 +237,7 @@ fn copy(fields: &mut Fields<'_>, socket: &mut Socket, keys: &[&str]) {
     }
 }
 
-fn copy_text(fields: &mut Fields<'_>, socket: &mut Socket, keys: &[&str]) -> Result<(), Note> {
+fn copy_text(fields: &mut Fields<'_>, socket: &mut Socket, keys: &[&str]) -> Result<(), Diagnostic> {
     for key in keys {
         let at = fields.path(key);
         if let Some(value) = fields.get(key) {
@@ -233,7 +248,7 @@ fn copy_text(fields: &mut Fields<'_>, socket: &mut Socket, keys: &[&str]) -> Res
     Ok(())
 }
 
-fn one_word(fields: &mut Fields<'_>, socket: &mut Socket, key: &str, words: &[&str]) -> Result<(), Note> {
+fn one_word(fields: &mut Fields<'_>, socket: &mut Socket, key: &str, words: &[&str]) -> Result<(), Diagnostic> {
     let at = fields.path(key);
     let Some(value) = fields.get(key) else { return Ok(()) };
     let known = value.as_str().filter(|word| words.contains(word));

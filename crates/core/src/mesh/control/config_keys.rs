@@ -3,43 +3,43 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::wire::{Part, ProxyConfig};
+use super::wire::{ConfigKind, ProxyConfig};
 
 /// Names of things on a proxy.
-pub type Names = BTreeSet<(Part, Arc<str>)>;
+pub type ConfigKeys = BTreeSet<(ConfigKind, Arc<str>)>;
 
 impl ProxyConfig {
     /// Everything in it, by name.
-    pub fn names(&self) -> impl Iterator<Item = (Part, Arc<str>)> {
+    pub fn keys(&self) -> impl Iterator<Item = (ConfigKind, Arc<str>)> {
         let Self { clusters, routes, rules, rulelists, listeners, .. } = self;
-        let of = |part: Part| move |name: &Arc<str>| (part, Arc::clone(name));
-        (clusters.keys().map(of(Part::Cluster)))
-            .chain(routes.keys().map(of(Part::Route)))
-            .chain(rules.keys().map(of(Part::Rule)))
-            .chain(rulelists.keys().map(of(Part::RuleList)))
-            .chain(listeners.keys().map(of(Part::Listener)))
+        let of = |part: ConfigKind| move |name: &Arc<str>| (part, Arc::clone(name));
+        (clusters.keys().map(of(ConfigKind::Cluster)))
+            .chain(routes.keys().map(of(ConfigKind::Route)))
+            .chain(rules.keys().map(of(ConfigKind::Rule)))
+            .chain(rulelists.keys().map(of(ConfigKind::RuleList)))
+            .chain(listeners.keys().map(of(ConfigKind::Listener)))
     }
 
     /// What it has of the things named.
     #[must_use]
-    pub fn only(&self, names: &Names) -> Self {
+    pub fn only(&self, names: &ConfigKeys) -> Self {
         let mut config = Self::default();
         config.replace(names, self);
         config
     }
 
     /// Holds from now on, of the things named, what the other has of them.
-    pub fn replace(&mut self, names: &Names, other: &Self) {
+    pub fn replace(&mut self, names: &ConfigKeys, other: &Self) {
         for (part, name) in names {
             match part {
-                Part::Cluster => take(&mut self.clusters, &other.clusters, name),
-                Part::Route => take(&mut self.routes, &other.routes, name),
-                Part::Rule => {
+                ConfigKind::Cluster => take(&mut self.clusters, &other.clusters, name),
+                ConfigKind::Route => take(&mut self.routes, &other.routes, name),
+                ConfigKind::Rule => {
                     take(&mut self.rules, &other.rules, name);
                     take(&mut self.insertions, &other.insertions, name);
                 }
-                Part::RuleList => take(&mut self.rulelists, &other.rulelists, name),
-                Part::Listener => take(&mut self.listeners, &other.listeners, name),
+                ConfigKind::RuleList => take(&mut self.rulelists, &other.rulelists, name),
+                ConfigKind::Listener => take(&mut self.listeners, &other.listeners, name),
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::net::{Family, IntervalSet, Range};
 
 /// A policy that selects the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct CandidatePolicy {
     /// Its name.
     pub name: PolicyName,
     /// The higher, the stronger.
@@ -29,11 +29,11 @@ pub struct Candidate {
 
 /// Who wins where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Flat {
+pub struct EffectivePolicies {
     /// Disjoint ranges, IPv4 first, ascending; neighbours with one winner are merged.
     pub ranges: Vec<(Range, Winner)>,
     /// Who wins outside the cluster where no range says otherwise.
-    pub elsewhere: Option<PolicyName>,
+    pub catch_all: Option<PolicyName>,
     /// Policies that win nowhere, and the strongest of those who stand in their way; none if they have no
     /// destination that may be served at all.
     pub shadowed: BTreeMap<PolicyName, Option<PolicyName>>,
@@ -45,18 +45,18 @@ pub enum Winner {
     /// This policy, inside and outside the cluster.
     Policy(PolicyName),
     /// Outside the cluster the catch-all, by its priority; inside it this policy, which asked for the range by name.
-    CatchAllElse(PolicyName),
+    InsideCluster(PolicyName),
 }
 
 /// One wish of one policy.
 struct Wish<'a> {
-    policy: &'a Candidate,
+    policy: &'a CandidatePolicy,
     /// None for the catch-all.
     net: Option<IpNet>,
 }
 
 /// Flattens the policies that select one pod.
-pub fn flatten(policies: &[Candidate]) -> Flat {
+pub fn resolve_overlaps(policies: &[CandidatePolicy]) -> EffectivePolicies {
     let mut wishes: Vec<Wish<'_>> = Vec::new();
     for policy in policies {
         wishes.extend(policy.destinations.iter().map(|net| Wish { policy, net: Some(net.trunc()) }));
@@ -79,7 +79,7 @@ pub fn flatten(policies: &[Candidate]) -> Flat {
         let name = wish.policy.name.clone();
         let beaten = catch_all.is_some_and(|catch_all| catch_all < place);
         for (first, last) in done.gaps(range.first(), range.last()) {
-            let winner = if beaten { Winner::CatchAllElse(name.clone()) } else { Winner::Policy(name.clone()) };
+            let winner = if beaten { Winner::InsideCluster(name.clone()) } else { Winner::Policy(name.clone()) };
             won.push((Range::between(range.family(), first, last), winner));
         }
         done.insert(range.first(), range.last());
@@ -87,7 +87,7 @@ pub fn flatten(policies: &[Candidate]) -> Flat {
     won.sort_by_key(|(range, _)| *range);
     let ranges = merge(won);
     let shadowed = shadowed(policies, &wishes, &ranges, elsewhere.as_ref());
-    Flat { ranges, elsewhere, shadowed }
+    EffectivePolicies { ranges, catch_all: elsewhere, shadowed }
 }
 
 /// Destinations that no policy may serve: this host, link-local (a gateway node's metadata service among them),
@@ -127,7 +127,7 @@ fn merge(won: Vec<(Range, Winner)>) -> Vec<(Range, Winner)> {
 }
 
 fn shadowed(
-    policies: &[Candidate],
+    policies: &[CandidatePolicy],
     wishes: &[Wish<'_>],
     ranges: &[(Range, Winner)],
     elsewhere: Option<&PolicyName>,
@@ -135,7 +135,7 @@ fn shadowed(
     let winners: BTreeSet<&PolicyName> = ranges
         .iter()
         .map(|(_, winner)| match winner {
-            Winner::Policy(name) | Winner::CatchAllElse(name) => name,
+            Winner::Policy(name) | Winner::InsideCluster(name) => name,
         })
         .chain(elsewhere)
         .collect();
@@ -165,34 +165,34 @@ mod tests {
         PolicyName { namespace: (!namespace.is_empty()).then(|| namespace.into()), name: name.into() }
     }
 
-    fn candidate(policy: &str, priority: i64, destinations: &[&str]) -> Candidate {
+    fn candidate(policy: &str, priority: i64, destinations: &[&str]) -> CandidatePolicy {
         let destinations = destinations.iter().map(|net| net.parse().unwrap()).collect();
-        Candidate { name: name("shop", policy), priority, created: 0, destinations }
+        CandidatePolicy { name: name("shop", policy), priority, created: 0, destinations }
     }
 
-    fn shown(flat: &Flat) -> Vec<String> {
+    fn shown(flat: &EffectivePolicies) -> Vec<String> {
         let line = |(range, winner): &(Range, Winner)| match winner {
             Winner::Policy(name) => format!("{range} {name}"),
-            Winner::CatchAllElse(name) => format!("{range} catch-all else {name}"),
+            Winner::InsideCluster(name) => format!("{range} catch-all else {name}"),
         };
         flat.ranges.iter().map(line).collect()
     }
 
     #[test]
     fn the_longer_prefix_wins_inside_the_shorter_one() {
-        let flat = flatten(&[candidate("wide", 0, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
+        let flat = resolve_overlaps(&[candidate("wide", 0, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
         let lines = [
             "10.0.0.0-10.0.255.255 shop/wide",
             "10.1.0.0-10.1.255.255 shop/narrow",
             "10.2.0.0-10.255.255.255 shop/wide",
         ];
         assert_eq!(shown(&flat), lines);
-        assert!(flat.shadowed.is_empty() && flat.elsewhere.is_none());
+        assert!(flat.shadowed.is_empty() && flat.catch_all.is_none());
     }
 
     #[test]
     fn priority_beats_prefix_and_the_shadowed_learn_by_whom() {
-        let flat = flatten(&[candidate("wide", 1, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
+        let flat = resolve_overlaps(&[candidate("wide", 1, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
         assert_eq!(shown(&flat), ["10.0.0.0-10.255.255.255 shop/wide"]);
         assert_eq!(flat.shadowed, BTreeMap::from([(name("shop", "narrow"), Some(name("shop", "wide")))]));
     }
@@ -209,27 +209,27 @@ mod tests {
             (vec![cluster.clone(), young.clone(), old.clone()], "shop/d"),
             (vec![cluster, young, old, twin], "shop/c"),
         ] {
-            assert_eq!(shown(&flatten(&policies)), [format!("10.0.0.0-10.255.255.255 {winner}")]);
+            assert_eq!(shown(&resolve_overlaps(&policies)), [format!("10.0.0.0-10.255.255.255 {winner}")]);
         }
     }
 
     #[test]
     fn a_catch_all_wins_where_no_range_does_unless_its_priority_is_higher() {
         let ranged = candidate("ranged", 0, &["10.0.0.0/8"]);
-        let flat = flatten(&[candidate("all", 0, &[]), ranged.clone()]);
+        let flat = resolve_overlaps(&[candidate("all", 0, &[]), ranged.clone()]);
         assert_eq!(
-            (shown(&flat), flat.elsewhere),
+            (shown(&flat), flat.catch_all),
             (vec!["10.0.0.0-10.255.255.255 shop/ranged".into()], Some(name("shop", "all")))
         );
-        let flat = flatten(&[candidate("all", 5, &[]), ranged]);
+        let flat = resolve_overlaps(&[candidate("all", 5, &[]), ranged]);
         assert_eq!(shown(&flat), ["10.0.0.0-10.255.255.255 catch-all else shop/ranged"]);
-        let flat = flatten(&[candidate("a", 0, &[]), candidate("b", 0, &[])]);
+        let flat = resolve_overlaps(&[candidate("a", 0, &[]), candidate("b", 0, &[])]);
         assert_eq!(flat.shadowed, BTreeMap::from([(name("shop", "b"), Some(name("shop", "a")))]));
     }
 
     #[test]
     fn zero_cidr_destination_leaves_out_what_is_never_served() {
-        let flat = flatten(&[candidate("all", 0, &["0.0.0.0/0", "::/0"])]);
+        let flat = resolve_overlaps(&[candidate("all", 0, &["0.0.0.0/0", "::/0"])]);
         for (address, served) in [
             ("8.8.8.8", true),
             ("127.0.0.1", false),
@@ -248,7 +248,7 @@ mod tests {
                 .any(|(r, _)| r.family() == range.family() && r.first() <= range.first() && range.first() <= r.last());
             assert_eq!((won, is_never_served(address.parse().unwrap())), (served, !served), "{address}");
         }
-        let flat = flatten(&[candidate("metadata", 0, &["169.254.169.254/32"])]);
+        let flat = resolve_overlaps(&[candidate("metadata", 0, &["169.254.169.254/32"])]);
         assert_eq!(flat.shadowed, BTreeMap::from([(name("shop", "metadata"), None)]));
     }
 
@@ -258,16 +258,16 @@ mod tests {
         fn each_destination_has_the_winner_that_the_order_says(
             wishes in prop::collection::vec((0i64..3, 0i64..2, prop::collection::vec((0u8..16, 28u8..=32), 0..4), any::<bool>()), 0..6)
         ) {
-            let policies: Vec<Candidate> = wishes.into_iter().enumerate().map(|(n, (priority, created, nets, cluster))| Candidate {
+            let policies: Vec<CandidatePolicy> = wishes.into_iter().enumerate().map(|(n, (priority, created, nets, cluster))| CandidatePolicy {
                 name: name(if cluster { "" } else { "shop" }, &format!("p{n}")),
                 priority,
                 created,
                 destinations: nets.into_iter().map(|(host, length)| format!("10.0.0.{host}/{length}").parse().unwrap()).collect(),
             }).collect();
-            let flat = flatten(&policies);
+            let flat = resolve_overlaps(&policies);
             for host in 0..32u8 {
                 let address: IpAddr = format!("10.0.0.{host}").parse().unwrap();
-                let mut best: Option<(_, &Candidate)> = None;
+                let mut best: Option<(_, &CandidatePolicy)> = None;
                 for policy in &policies {
                     for net in policy.destinations.iter().filter(|net| net.contains(&address)) {
                         let rank = (-policy.priority, -i16::from(net.prefix_len()), policy.name.namespace.is_none(), policy.created, &policy.name);
@@ -283,7 +283,7 @@ mod tests {
                         prop_assert_eq!(name, &policy.name);
                         prop_assert!(catch_all.is_none_or(|priority| priority <= policy.priority));
                     }
-                    (Some(Winner::CatchAllElse(name)), Some((_, policy))) => {
+                    (Some(Winner::InsideCluster(name)), Some((_, policy))) => {
                         prop_assert_eq!(name, &policy.name);
                         prop_assert!(catch_all.is_some_and(|priority| priority > policy.priority));
                     }

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::fields::{Fields, invalid, text};
 use crate::mesh::control::selector::{Field, FieldOperator, FieldTest, Selector};
-use crate::mesh::control::{Note, Reason};
+use crate::mesh::control::{Diagnostic, Reason};
 use crate::select::{self, Expression, Labels, Operator};
 
 /// Reads a selector.
-pub(super) fn selector(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<Selector, Note> {
+pub(super) fn selector(at: &str, value: &Value, notes: &mut Vec<Diagnostic>) -> Result<Selector, Diagnostic> {
     let mut fields = Fields::of(at, value)?;
     let service = fields.one_of(&["matchService", "serviceName"])?;
     let service = service.map(|(at, value)| text(&at, value)).transpose()?.map(Arc::from);
@@ -47,7 +47,7 @@ pub(super) fn selector(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result
     Ok(Selector { labels: select::Selector { labels, expressions }, fields: tests, namespace, service, any_of })
 }
 
-fn labels(fields: &mut Fields<'_>) -> Result<Labels, Note> {
+fn labels(fields: &mut Fields<'_>) -> Result<Labels, Diagnostic> {
     let at = fields.path("matchLabels");
     let Some(value) = fields.get("matchLabels") else { return Ok(Labels::default()) };
     let map = value.as_object().ok_or_else(|| invalid(&at, value, "labels like {app: worker} are expected"))?;
@@ -58,7 +58,7 @@ fn labels(fields: &mut Fields<'_>) -> Result<Labels, Note> {
     map.iter().map(pair).collect()
 }
 
-fn expression(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<(Arc<str>, FieldOperator), Note> {
+fn expression(at: &str, value: &Value, notes: &mut Vec<Diagnostic>) -> Result<(Arc<str>, FieldOperator), Diagnostic> {
     let mut fields = Fields::of(at, value)?;
     let key_at = fields.path("key");
     let key = Arc::from(text(&key_at, fields.require("key")?)?);
@@ -77,7 +77,8 @@ fn expression(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<(Arc<str
         only.ok_or_else(|| invalid(&word_at, value, "Gt and Lt need one value, a whole number in quotes"))
     };
     let some = |values: BTreeSet<Arc<str>>| {
-        let missing = || Note::new(Reason::MissingField, format!("{at}.values is missing: In and NotIn need values"));
+        let missing =
+            || Diagnostic::new(Reason::MissingField, format!("{at}.values is missing: In and NotIn need values"));
         (!values.is_empty()).then_some(values).ok_or_else(missing)
     };
     let operator = match word {
@@ -87,7 +88,7 @@ fn expression(at: &str, value: &Value, notes: &mut Vec<Note>) -> Result<(Arc<str
         "DoesNotExist" => FieldOperator::Label(Operator::DoesNotExist),
         "DoesNotexist" => {
             let message = format!("{word_at}: read `DoesNotexist` as `DoesNotExist`: correct it");
-            notes.push(Note::new(Reason::Misspelt, message));
+            notes.push(Diagnostic::new(Reason::Misspelt, message));
             FieldOperator::Label(Operator::DoesNotExist)
         }
         "Gt" => FieldOperator::Gt(number(&values)?),
