@@ -1,8 +1,8 @@
 //! `/api/v1`: l7mp's API, answer for answer.
 
-use super::answer::{self, Version};
 use super::exchange::{Request, Response};
 use super::format::Style;
+use super::response::{self, Version};
 use super::target::Target;
 use super::{Api, Failed, body, sessions};
 use crate::config::delete::Delete;
@@ -11,7 +11,7 @@ use crate::config::json::{Json, Object};
 use crate::config::kind::Kind;
 use crate::config::refusal::Refusal;
 use crate::config::state::State;
-use crate::config::{strict, view, whole};
+use crate::config::{document, strict, view};
 
 /// One thing that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl<'a> Call<'a> {
 
 impl Api {
     pub(super) fn v1(&self, request: &Request, target: &Target, path: &[&str]) -> Result<Response, Failed> {
-        let Some(call) = Call::find(&request.method, path) else { return Ok(answer::unknown()) };
+        let Some(call) = Call::find(&request.method, path) else { return Ok(response::unknown()) };
         let admin = std::sync::Arc::clone(&self.registry.lock().state().snapshot.admin);
         let body = if call.has_body() { body::read(request, &admin.limits, Version::V1)? } else { Json::Null };
         if admin.strict {
@@ -105,22 +105,22 @@ impl Api {
             Call::RuleAt(list, at) => rule_at(self.registry.lock().state(), list, at, recursive)?,
             Call::SetConfig => {
                 self.set_config(body, target.is("force"))?;
-                return Ok(answer::done(style));
+                return Ok(response::done(style));
             }
             Call::SetAdmin => {
                 self.set_admin(body)?;
-                return Ok(answer::done(style));
+                return Ok(response::done(style));
             }
             Call::EndSession(name) => {
                 self.end_session(name)?;
-                return Ok(answer::done(style));
+                return Ok(response::done(style));
             }
             Call::Add(_) | Call::Delete(..) | Call::AddEndpoint(_) | Call::InsertRule(..) | Call::RemoveRule(..) => {
                 self.edit(call, target, body)?;
-                return Ok(answer::done(style));
+                return Ok(response::done(style));
             }
         };
-        Ok(answer::value(&shown, style))
+        Ok(response::value(&shown, style))
     }
 
     /// The whole configuration, not recursive.
@@ -160,10 +160,10 @@ impl Api {
         let mut registry = self.registry.lock();
         registry.change(|change| {
             if let Some(admin) = config.get("admin") {
-                whole::set_admin(change, admin)?;
+                document::set_admin(change, admin)?;
             }
             let strict = change.state.snapshot.admin.strict;
-            whole::replace(change, config, whole::Replace { owner: None, strict, force })
+            document::replace(change, config, document::Replace { owner: None, strict, force })
         })?;
         (self.settings.on_admin)(&registry.state().snapshot.admin);
         Ok(())
@@ -171,7 +171,7 @@ impl Api {
 
     pub(super) fn set_admin(&self, body: &Json) -> Result<(), Refusal> {
         let mut registry = self.registry.lock();
-        registry.change(|change| whole::set_admin(change, body.get("admin").unwrap_or(&Json::Null)))?;
+        registry.change(|change| document::set_admin(change, body.get("admin").unwrap_or(&Json::Null)))?;
         (self.settings.on_admin)(&registry.state().snapshot.admin);
         Ok(())
     }
