@@ -219,7 +219,7 @@ fn exit_codes_tell_flags_from_configurations() {
             &["-c", "proxy.yaml", "--check", "-s"],
             "listeners: [{name: x}]",
             1,
-            "in force: listeners[0]: listener should have required property 'spec'",
+            "cannot apply proxy.yaml: listeners[0]: listener should have required property 'spec'",
         ),
         (&["--inline", "{clusters: [{name: c, spec: {protocol: Echo}}]}", "--check"], "", 0, ""),
         (&check, "admin: {log_level: loud}", 1, "admin: Property log_level is invalid"),
@@ -253,7 +253,7 @@ fn log_levels_are_l7mps_and_follow_the_api() {
     program.signal(Signal::HUP);
     until("the refusal in the log", || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("reload failed")));
     let loud = Program::start(&["-o"], &format!("listeners: [{}]", udp_echo("l", free_port())));
-    let warnings = loud.log().matches("offload to the kernel is not part of this version").count();
+    let warnings = loud.log().matches("kernel offload is not supported").count();
     assert_eq!(warnings, 1, "{}", loud.log());
 }
 
