@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::delete::{self, Cut, Delete};
 use super::engine::{BindError, Ending, Engine, SessionFilter};
-use super::refusal::Refusal;
+use super::refusal::{Class, Refusal};
 use super::state::State;
 use super::types::{Listener, Name};
 use super::write::Writer;
@@ -19,6 +19,8 @@ pub struct Registry {
     loopback: bool,
     /// Addresses of the API's own server.
     own: Vec<SocketAddr>,
+    /// The highest leadership term that a changing call had; 0 before the first.
+    term: u64,
 }
 
 /// A change being prepared on a copy of the configuration.
@@ -41,7 +43,7 @@ pub struct ChangeResult<R> {
 impl Registry {
     /// An empty configuration. `loopback`: the API has no authentication, so it is bound to loopback.
     pub fn new(engine: Arc<dyn Engine>, loopback: bool) -> Self {
-        Self { state: State::default(), engine, loopback, own: Vec::new() }
+        Self { state: State::default(), engine, loopback, own: Vec::new(), term: 0 }
     }
 
     /// Sets the addresses of the API's own server, to which sessions are never routed.
@@ -49,6 +51,23 @@ impl Registry {
         self.own = own;
         // before the first configuration there is nothing to apply
         if self.state.snapshot.generation == 0 { Ok(()) } else { self.change(|_| Ok(())).map(drop) }
+    }
+
+    /// The highest leadership term seen; 0 if none was.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Refuses a caller whose term is over, and remembers the highest term. The caller changes something under the same
+    /// lock, so that no other term gets in between.
+    pub fn admit_term(&mut self, term: Option<u64>) -> Result<(), Refusal> {
+        let Some(term) = term else { return Ok(()) };
+        if term < self.term {
+            let content = format!("term {term} is over: term {} was seen; another operator leads now", self.term);
+            return Err(Refusal::new(Class::StaleTerm, content));
+        }
+        self.term = term;
+        Ok(())
     }
 
     pub fn state(&self) -> &State {

@@ -19,6 +19,7 @@ mod response;
 pub mod server;
 mod sessions;
 mod target;
+mod term;
 mod tls;
 mod v1;
 mod v2;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Registry;
 use crate::config::document::{self, FILE_OWNER, Replace};
@@ -43,6 +44,7 @@ use exchange::{Request, Response};
 pub use metrics::exposition;
 pub use response::Version;
 use target::Target;
+pub use term::TERM_HEADER;
 
 /// The version that l7mp's clients expect to read.
 const L7MP_VERSION: &str = "0.5.7";
@@ -182,6 +184,13 @@ impl Api {
         *self.refused.lock().entry(limit).or_default() += 1;
     }
 
+    /// The registry, locked for a change by a caller of this term.
+    fn registry_to_change(&self, term: Option<u64>) -> Result<MutexGuard<'_, Registry>, Refusal> {
+        let mut registry = self.registry.lock();
+        registry.admit_term(term)?;
+        Ok(registry)
+    }
+
     fn respond_v1(&self, request: &Request, target: &Target, path: &[&str]) -> Response {
         let answered = self.v1(request, target, path);
         answered.unwrap_or_else(|failed| self.failed(failed, Version::V1))
@@ -241,6 +250,7 @@ impl Api {
             ("instance", self.settings.instance.as_str().into()),
             ("generation", snapshot.generation.into()),
             ("workers", self.settings.workers.into()),
+            ("term", registry.term().into()),
         ]);
         view.set("portolan", ours);
         Json::Object(view)

@@ -43,7 +43,7 @@ pub(super) fn refused(refusal: &Refusal, version: Version) -> Response {
             error(422, "Unprocessable Entity: Input JSON schema validation failed", violations)
         }
         (Class::Missing, Version::V2) => error(404, "Not Found", content()),
-        (Class::Conflict, Version::V2) => error(409, "Conflict", content()),
+        (Class::StaleTerm, _) | (Class::Conflict, Version::V2) => error(409, "Conflict", content()),
         (Class::Unimplemented, Version::V2) => error(501, "Not Implemented", content()),
         (Class::Bad | Class::Missing | Class::Conflict | Class::Unimplemented, _) => {
             error(400, "Bad Request", content())

@@ -5,7 +5,8 @@ use super::format::Style;
 use super::response::{self, Version};
 use super::target::Target;
 use super::v1::{self, Call};
-use super::{Api, Failed, body, sessions};
+use super::{Api, Failed, body, sessions, term};
+use crate::config::Registry;
 use crate::config::delete::Delete;
 use crate::config::engine::{Ending, Page, SessionFilter};
 use crate::config::json::{Json, Object, object};
@@ -22,11 +23,12 @@ const PAGE: usize = 1000;
 impl Api {
     pub(super) fn v2(&self, request: &Request, target: &Target, path: &[&str]) -> Result<Response, Failed> {
         let style = Style::find(target.get("format").unwrap_or_default());
+        let term = term::of_request(request)?;
         match (request.method.as_str(), path) {
             ("GET", ["config"]) => self.config_v2(request, target, style),
-            ("POST", ["apply"]) => self.apply(self.body_v2(request)?, style),
+            ("POST", ["apply"]) => self.apply(self.body_v2(request)?, style, term),
             ("GET", ["sessions"]) => Ok(response::value(&self.page(target)?, style)),
-            ("DELETE", ["sessions"]) => self.end_many(target, style),
+            ("DELETE", ["sessions"]) => self.end_many(target, style, term),
             ("PUT", ["clusters", cluster, "endpoints", name]) => {
                 let given = self.body_v2(request)?;
                 self.put(request, target, Put { kind: Kind::Endpoint, name, cluster: Some(cluster), given })
@@ -62,7 +64,7 @@ impl Api {
         let Some(call) = Call::find(&request.method, path) else { return Ok(response::unknown()) };
         let body = if request.method == "POST" { self.body_v2(request)? } else { Json::Null };
         v1::found(v1::body_violations(call, &body))?;
-        self.call(call, target, &body, style)
+        self.call(call, target, &body, style, term::of_request(request)?)
     }
 
     fn body_v2(&self, request: &Request) -> Result<Json, Failed> {
@@ -122,8 +124,17 @@ impl Api {
     }
 
     fn put(&self, request: &Request, target: &Target, put: Put<'_>) -> Result<Response, Failed> {
+        let mut registry = self.registry_to_change(term::of_request(request)?)?;
+        Self::put_locked(&mut registry, request, target, put)
+    }
+
+    fn put_locked(
+        registry: &mut Registry,
+        request: &Request,
+        target: &Target,
+        put: Put<'_>,
+    ) -> Result<Response, Failed> {
         let Put { kind, name, .. } = put;
-        let mut registry = self.registry.lock();
         let before = registry.state().meta(kind, name);
         preconditions(request, registry.state(), kind, before)?;
         let owner = target.get("owner").map(Name::from).or_else(|| before.and_then(|meta| meta.owner.clone()));
@@ -135,18 +146,17 @@ impl Api {
 
     fn patch(&self, request: &Request, target: &Target, kind: Kind, name: &str) -> Result<Response, Failed> {
         let patch = self.body_v2(request)?;
-        let (merged, cluster) = {
-            let registry = self.registry.lock();
-            let meta = registry.state().meta(kind, name).ok_or_else(Refusal::not_found)?;
-            let mut merged = view::writable(registry.state(), kind, meta);
-            merged.merge(&unwrapped(kind, patch));
-            (merged, meta.cluster.clone())
-        };
-        self.put(request, target, Put { kind, name, cluster: cluster.as_deref(), given: merged })
+        let mut registry = self.registry_to_change(term::of_request(request)?)?;
+        let meta = registry.state().meta(kind, name).ok_or_else(Refusal::not_found)?;
+        let mut merged = view::writable(registry.state(), kind, meta);
+        merged.merge(&unwrapped(kind, patch));
+        let cluster = meta.cluster.clone();
+        let put = Put { kind, name, cluster: cluster.as_deref(), given: merged };
+        Self::put_locked(&mut registry, request, target, put)
     }
 
     fn delete_v2(&self, request: &Request, what: Delete<'_>) -> Result<Response, Failed> {
-        let mut registry = self.registry.lock();
+        let mut registry = self.registry_to_change(term::of_request(request)?)?;
         let before = registry.state().meta(what.kind, what.name);
         if before.is_some() {
             preconditions(request, registry.state(), what.kind, before)?;
@@ -164,7 +174,8 @@ impl Api {
                 .ok_or_else(|| Refusal::bad("limit: expected a positive number"))
         })?;
         let page = Page { limit: Some(limit), from: target.get("continue").map(str::to_owned) };
-        let Some(filter) = self.session_filter(target) else { return Ok(object([("sessions", Vec::new().into())])) };
+        let filter = session_filter(self.registry.lock().state(), target);
+        let Some(filter) = filter else { return Ok(object([("sessions", Vec::new().into())])) };
         let found = self.engine.sessions(&filter, &page);
         let registry = self.registry.lock();
         let mut view = Object::default();
@@ -176,30 +187,31 @@ impl Api {
         Ok(view.into())
     }
 
-    fn end_many(&self, target: &Target, style: Style) -> Result<Response, Failed> {
+    fn end_many(&self, target: &Target, style: Style, term: Option<u64>) -> Result<Response, Failed> {
+        // held until the sessions have ended: a higher term comes before or after
+        let registry = self.registry_to_change(term)?;
         if !FILTERS.iter().any(|(key, _)| target.get(key).is_some()) {
             return Err(Refusal::bad("Pass listener, cluster or endpoint to select the sessions to end").into());
         }
-        let filter = self.session_filter(target);
+        let filter = session_filter(registry.state(), target);
         let ended = filter.map_or(0, |it| self.engine.end(&it, Ending::End("Session removed from the API")));
         let view = object([("status", 200_u64.into()), ("message", "OK".into()), ("sessions_cut", ended.into())]);
         Ok(response::value(&view, style))
     }
+}
 
-    /// The session filter of a query; `None` if it names an unknown object.
-    fn session_filter(&self, target: &Target) -> Option<SessionFilter> {
-        let registry = self.registry.lock();
-        let id = |key: &str, kind: Kind| -> Option<Option<ObjectId>> {
-            let Some(name) = target.get(key) else { return Some(None) };
-            registry.state().meta(kind, name).map(|meta| Some(meta.id))
-        };
-        Some(SessionFilter {
-            listener: id("listener", Kind::Listener)?,
-            cluster: id("cluster", Kind::Cluster)?,
-            endpoint: id("endpoint", Kind::Endpoint)?,
-            ..SessionFilter::default()
-        })
-    }
+/// The session filter of a query; `None` if it names an unknown object.
+fn session_filter(state: &State, target: &Target) -> Option<SessionFilter> {
+    let id = |key: &str, kind: Kind| -> Option<Option<ObjectId>> {
+        let Some(name) = target.get(key) else { return Some(None) };
+        state.meta(kind, name).map(|meta| Some(meta.id))
+    };
+    Some(SessionFilter {
+        listener: id("listener", Kind::Listener)?,
+        cluster: id("cluster", Kind::Cluster)?,
+        endpoint: id("endpoint", Kind::Endpoint)?,
+        ..SessionFilter::default()
+    })
 }
 
 const FILTERS: [(&str, Kind); 3] =

@@ -31,13 +31,13 @@ enum Verb {
 }
 
 impl Api {
-    pub(super) fn apply(&self, body: Json, style: Style) -> Result<Response, Failed> {
+    pub(super) fn apply(&self, body: Json, style: Style, term: Option<u64>) -> Result<Response, Failed> {
         let wrong = |why: &str| Refusal::bad(format!("Cannot apply: {why}"));
         let mut body = if let Json::Object(fields) = body { fields } else { Object::default() };
         let Some(Json::Array(items)) = body.remove("ops") else { return Err(wrong("Property ops is required").into()) };
         let owner = body.get("owner").and_then(Json::as_str).ok_or_else(|| wrong("Property owner is required"))?;
         let dry = body.get("dry_run").and_then(Json::as_bool).unwrap_or(false);
-        let mut registry = self.registry.lock();
+        let mut registry = self.registry_to_change(term)?;
         let current = registry.state().snapshot.generation;
         if let Some(base) = body.get("base").filter(|base| **base != current.into()) {
             let content = format!("The configuration is at generation {current}, not {}", Style::Terse.write(base));
