@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use portolan_proxy::config::engine::Idle;
+use portolan_proxy::config::document::{Language, parse};
+use portolan_proxy::config::engine::NullEngine;
 use portolan_proxy::config::json::Json;
-use portolan_proxy::config::whole::{Language, parse};
 use portolan_proxy::rest::{Access, Api, Settings};
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -21,7 +21,7 @@ fn file(config: &Json) {
     let written = serde_json::to_string(config).expect("JSON can be written");
     let read = parse(&written, Language::Json);
     assert!(read.as_ref() == Ok(config) || crate::has_double(&config.to_value()), "{written} reads as {read:?}");
-    let api = Api::new(Arc::new(Idle), Access::default(), Settings::default());
+    let api = Api::new(Arc::new(NullEngine), Access::default(), Settings::default());
     let checked = api.check(config);
     let loaded = api.load(config);
     assert_eq!(checked, loaded, "--check says what the start would say");

@@ -2,7 +2,7 @@
 
 use portolan_proxy::config::types::HeaderItem;
 use portolan_proxy::proto::json_socket::{
-    Rejected, add_token, build_request, count_hop, farewell, header_end, hops, parse_farewell, parse_request,
+    Rejected, add_token, build_request, close_notice, count_hop, header_end, hops, parse_close_notice, parse_request,
     parse_response, take_token,
 };
 use serde_json::{Map, Value};
@@ -13,8 +13,8 @@ pub(crate) fn run(bytes: &[u8]) {
         Ok(header) => accepted(bytes, header),
         Err(rejected) => refused(bytes.len(), rejected),
     }
-    if let Some((port, token)) = parse_farewell(bytes) {
-        assert_eq!(parse_farewell(&farewell(port, token)), Some((port, token)));
+    if let Some((port, token)) = parse_close_notice(bytes) {
+        assert_eq!(parse_close_notice(&close_notice(port, token)), Some((port, token)));
     }
     if let Err(rejected) = parse_response(bytes) {
         assert_eq!(parse_response(&rejected.to_bytes()), Err(rejected), "a refusal passed on is the same refusal");

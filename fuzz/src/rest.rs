@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use portolan_proxy::config::engine::Idle;
+use portolan_proxy::config::engine::NullEngine;
 use portolan_proxy::config::json::Json;
 use portolan_proxy::rest::exchange::{Client, Request, Response};
 use portolan_proxy::rest::{Access, Api, Settings};
@@ -66,7 +66,7 @@ fn objects(config: &Value, kind: &str) -> Vec<Value> {
 }
 
 fn start() -> Api {
-    let api = Api::new(Arc::new(Idle), Access::default(), Settings::default());
+    let api = Api::new(Arc::new(NullEngine), Access::default(), Settings::default());
     api.load(&Json::default()).ok();
     api
 }

@@ -6,7 +6,6 @@
 
 pub mod command;
 pub mod config;
-mod few;
 pub mod io;
 pub mod proto;
 pub mod rest;

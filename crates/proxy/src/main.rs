@@ -1,4 +1,4 @@
-//! `portolan-proxy`: the proxy alone, small enough to stand beside every pod.
+//! `portolan-proxy`: the proxy alone, small enough to run as a sidecar.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,8 +9,8 @@ use portolan_proxy::rest::options::Options;
 
 /// Run the multi-protocol proxy, configured over l7mp's REST API
 ///
-/// It takes streams and datagrams in on one protocol, leads them through middlepoints, and out on another. It holds no
-/// credentials of any cluster.
+/// The proxy accepts streams and datagrams on one protocol, passes them through middlepoints, and forwards them on
+/// another. It holds no cluster credentials.
 #[derive(Debug, Parser)]
 #[command(
     name = "portolan-proxy",
@@ -30,7 +30,7 @@ struct Cli {
 fn main() -> ExitCode {
     let Cli { options } = Cli::parse();
     let Err(failure) = command::run(options) else { return ExitCode::SUCCESS };
-    // a terminal that is gone has nobody to tell
+    // a closed terminal cannot show the error
     drop(writeln!(std::io::stderr(), "error: {failure}\n\nhint: {}", failure.hint()));
     ExitCode::from(failure.exit())
 }

@@ -35,8 +35,8 @@ fn words_that_are_not_understood_are_explained_with_a_command_to_paste() {
         ),
         (
             "proxy",
-            "nothing to do without a configuration and without --api",
-            "give a file with -c, a text with --inline, or an address with --api",
+            "neither a configuration nor --api is given",
+            "pass a file with -c, a configuration with --inline, or an address with --api",
         ),
         (
             "proxy -l loud",

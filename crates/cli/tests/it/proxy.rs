@@ -40,11 +40,11 @@ fn a_configuration_that_cannot_be_put_in_force_is_told_and_exits_1() -> anyhow::
     let Ran { exit, stdout, stderr } = portolan(&format!("proxy --api {address}"));
     assert_eq!((exit, stdout.as_str()), (Some(1), ""));
     // root is warned before
-    assert!(stderr.contains(&format!("error: the API cannot listen on {address}: ")), "{stderr}");
+    assert!(stderr.contains(&format!("error: cannot serve the API on {address}: ")), "{stderr}");
     assert!(stderr.contains("\n\nhint: "), "{stderr}");
     assert_eq!(portolan("proxy --inline {} --check").exit, Some(0));
     let broken = portolan("proxy --inline {\"listeners\":7} --check");
     assert_eq!(broken.exit, Some(1));
-    assert!(broken.stderr.contains("--inline cannot be put in force: listeners: a list is expected"), "{broken:?}");
+    assert!(broken.stderr.contains("cannot apply --inline: listeners: expected a list"), "{broken:?}");
     Ok(())
 }

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
 
-use crate::config::home::Home;
+use crate::config::host_mapping::HostMapping;
 use crate::config::types::{Admin, LogLevel};
 
 /// The process's logs.
 pub(super) struct Logs {
     output: Output,
-    home: Home,
+    host_mapping: HostMapping,
     set_level: Box<dyn Fn(LogLevel) + Send + Sync>,
 }
 
 impl Logs {
-    /// Starts logging as the configuration says; without a word of it at INFO, on stderr.
-    pub(super) fn start(admin: &Admin, home: Home) -> io::Result<Self> {
-        let target = Target::open(admin.log_file.as_deref(), &home)?;
+    /// Starts logging as configured; default: INFO, to stderr.
+    pub(super) fn start(admin: &Admin, host_mapping: HostMapping) -> io::Result<Self> {
+        let target = Target::open(admin.log_file.as_deref(), &host_mapping)?;
         let terminal = target.is_terminal();
         let output = Output(Arc::new(Mutex::new(target)));
         let writer = output.clone();
@@ -40,16 +40,16 @@ impl Logs {
             logs.init();
             Box::new(move |level| drop(handle.reload(filter(level))))
         };
-        Ok(Self { output, home, set_level })
+        Ok(Self { output, host_mapping, set_level })
     }
 
-    /// Takes up what a configuration says. A file is opened anew, so that SIGHUP serves who rotates logs.
+    /// Applies a new configuration. The file is reopened, so that SIGHUP works with log rotation.
     pub(super) fn follow(&self, admin: &Admin) {
         (self.set_level)(admin.log_level);
-        match Target::open(admin.log_file.as_deref(), &self.home) {
+        match Target::open(admin.log_file.as_deref(), &self.host_mapping) {
             Ok(target) => *self.output.0.lock() = target,
             Err(error) => {
-                tracing::warn!(%error, file = admin.log_file, "the log file cannot be opened: the last one stays");
+                tracing::warn!(%error, file = admin.log_file, "cannot open the log file: still logging to the previous one");
             }
         }
     }
@@ -70,11 +70,15 @@ enum Target {
 }
 
 impl Target {
-    fn open(file: Option<&str>, home: &Home) -> io::Result<Self> {
+    fn open(file: Option<&str>, host_mapping: &HostMapping) -> io::Result<Self> {
         match file {
             None | Some("stderr") => Ok(Self::Stderr),
             Some("stdout" | "-") => Ok(Self::Stdout),
-            Some(path) => OpenOptions::new().append(true).create(true).open(home.real(Path::new(path))).map(Self::File),
+            Some(path) => OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(host_mapping.map_path(Path::new(path)))
+                .map(Self::File),
         }
     }
 

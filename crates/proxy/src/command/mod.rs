@@ -1,4 +1,4 @@
-//! From flags to a running proxy and back: what `portolan proxy` and `portolan-proxy` do.
+//! Starts and stops the proxy: what `portolan proxy` and `portolan-proxy` do.
 //!
 //! ```text
 //!   flags, file --> Proxy::start: workers, API, listeners --> signals: SIGHUP reads the file again,
@@ -13,10 +13,10 @@ mod user;
 use std::io;
 use std::sync::Arc;
 
+use crate::config::document;
 use crate::config::json::Json;
 use crate::config::refusal::Refusal;
 use crate::config::types::Admin;
-use crate::config::whole;
 use crate::io::{DataPlane, sys};
 use crate::rest::options::{Options, OptionsError};
 use crate::rest::{Api, Settings};
@@ -29,9 +29,9 @@ use signals::Signals;
 pub enum Failure {
     #[error("{}", with_cause(.0))]
     Options(#[from] OptionsError),
-    #[error("{origin} cannot be put in force: {why}")]
+    #[error("cannot apply {origin}: {why}")]
     Config { origin: String, why: String },
-    #[error("cannot go on as user {who}: {cause}")]
+    #[error("cannot switch to user {who}: {cause}")]
     User {
         who: String,
         #[source]
@@ -46,10 +46,10 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The exit code that scripts see: 2 for flags that cannot be followed, else 1.
+    /// The exit code: 2 for invalid flags, else 1.
     pub const fn exit(&self) -> u8 {
         match self {
-            Self::Options(OptionsError::Nothing | OptionsError::HalfOfTls) => 2,
+            Self::Options(OptionsError::Nothing | OptionsError::IncompleteTls) => 2,
             Self::Options(OptionsError::Read { .. } | OptionsError::Syntax { .. })
             | Self::Config { .. }
             | Self::User { .. }
@@ -57,18 +57,20 @@ impl Failure {
         }
     }
 
-    /// What to do about it.
+    /// How to fix it.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Options(OptionsError::Nothing) => {
-                "give a file with -c, a text with --inline, or an address with --api"
+                "pass a file with -c, a configuration with --inline, or an address with --api"
             }
-            Self::Options(OptionsError::HalfOfTls) => "give --api-cert and --api-key, or neither",
-            Self::Options(OptionsError::Read { .. }) => "see whether it is there and may be read: ls -l",
-            Self::Options(OptionsError::Syntax { .. }) => "files that end in .yaml or .yml are YAML, all others JSON",
-            Self::Config { .. } => "mend it, and see with --check whether it would be taken",
-            Self::User { .. } => "name a user of /etc/passwd or a number, and start it as root",
-            Self::Start { .. } => "see who has the port, and what this user may do: ss -lnp",
+            Self::Options(OptionsError::IncompleteTls) => "pass both --api-cert and --api-key, or neither",
+            Self::Options(OptionsError::Read { .. }) => "check that the file exists and is readable: ls -l",
+            Self::Options(OptionsError::Syntax { .. }) => {
+                "files ending in .yaml or .yml are read as YAML, all others as JSON"
+            }
+            Self::Config { .. } => "fix the configuration, then verify it with --check",
+            Self::User { .. } => "pass a user from /etc/passwd or a numeric id, and start the proxy as root",
+            Self::Start { .. } => "check which process holds the port, and the permissions of this user: ss -lnp",
         }
     }
 
@@ -77,41 +79,40 @@ impl Failure {
     }
 }
 
-/// Runs the proxy until a signal ends it; with `--check` only says whether it would start.
+/// Runs the proxy until a signal stops it; with `--check` only validates the configuration.
 pub fn run(options: Options) -> Result<(), Failure> {
     options.validate()?;
     let options = options.mounted();
-    // first of all, so that whatever can be read and opened now can be when the file is read again
+    // first, so that what can be read and opened now can also be read and opened on reload
     if let Some(who) = &options.user {
         user::find(who).and_then(sys::become_user).map_err(|cause| Failure::User { who: who.clone(), cause })?;
     }
     let config = options.static_config()?;
-    let admin = whole::admin(&config).map_err(|refusal| refused(&options, &refusal))?;
+    let admin = document::admin(&config).map_err(|refusal| refused(&options, &refusal))?;
     if options.check {
         return check(&options, &config, &admin);
     }
-    let logs = Logs::start(&admin, options.home()).map_err(Failure::start("the log file cannot be opened"))?;
+    let logs = Logs::start(&admin, options.host_mapping()).map_err(Failure::start("cannot open the log file"))?;
     if sys::is_root() {
-        tracing::warn!("it runs as root, which it does not need to: --user names whom it should go on as");
+        tracing::warn!("running as root, which is not required: pass --user to switch to another user");
     }
     if options.offload.is_some() || options.interfaces.is_some() {
-        tracing::warn!("offload to the kernel is not part of this version: -o and -i are without effect");
+        tracing::warn!("kernel offload is not supported: -o and -i have no effect");
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::start("signals cannot be waited for"))?;
-    // before the first listener: from here on a signal ends the proxy in order
+        .map_err(Failure::start("cannot install signal handlers"))?;
+    // before the first listener: from here on a signal shuts the proxy down gracefully
     let mut signals = {
         let _context = runtime.enter();
-        Signals::new().map_err(Failure::start("signals cannot be waited for"))?
+        Signals::new().map_err(Failure::start("cannot install signal handlers"))?
     };
-    let stdin_ends =
-        stdin_ends(options.end_with_stdin).map_err(Failure::start("standard input cannot be waited for"))?;
+    let stdin_ends = stdin_ends(options.end_with_stdin).map_err(Failure::start("cannot watch standard input"))?;
     let ready_file = options.ready_file.clone();
     let proxy = Proxy::start(options, &config, &admin, logs)?;
     if let Some(file) = ready_file {
-        let unwritten = format!("{} cannot be written", file.display());
+        let unwritten = format!("cannot write {}", file.display());
         std::fs::write(&file, "ready\n").map_err(Failure::start(unwritten))?;
     }
     runtime.block_on(async {
@@ -121,12 +122,12 @@ pub fn run(options: Options) -> Result<(), Failure> {
             }
             proxy.drain(&mut signals).await;
         };
-        tokio::select! { () = run => {} () = stdin_ends => tracing::info!("standard input has ended") }
+        tokio::select! { () = run => {} () = stdin_ends => tracing::info!("standard input closed, exiting") }
     });
     Ok(())
 }
 
-/// Ends with standard input, if that is wanted. A read cannot be cut short, so a thread waits that nobody waits for.
+/// Completes when standard input closes, if `wanted`. A blocking read cannot be cancelled, so a detached thread does it.
 fn stdin_ends(wanted: bool) -> io::Result<impl Future<Output = ()>> {
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     if wanted {
@@ -144,10 +145,10 @@ fn stdin_ends(wanted: bool) -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Says whether a configuration would be taken. No socket is opened, so ports that others have are not seen.
+/// Validates a configuration. No socket is opened, so ports in use are not detected.
 fn check(options: &Options, config: &Json, admin: &Admin) -> Result<(), Failure> {
     let start = crate::io::Options { workers: 1, ..crate::io::Options::default() };
-    let plane = DataPlane::start(start).map_err(Failure::start("workers cannot be started"))?;
+    let plane = DataPlane::start(start).map_err(Failure::start("cannot start workers"))?;
     let settings = Settings { strict: options.strict || admin.strict, ..Settings::default() };
     let checked = Api::new(Arc::clone(&plane) as _, options.access()?, settings).check(config);
     plane.stop();
@@ -156,11 +157,11 @@ fn check(options: &Options, config: &Json, admin: &Admin) -> Result<(), Failure>
 
 fn refused(options: &Options, refusal: &Refusal) -> Failure {
     let origin = options.config.as_ref().map_or_else(|| "--inline".to_owned(), |path| path.display().to_string());
-    Failure::Config { origin, why: words(refusal) }
+    Failure::Config { origin, why: describe(refusal) }
 }
 
-/// A refusal for a person: of a schema check, what is wrong where.
-fn words(refusal: &Refusal) -> String {
+/// A refusal as text for the user; for a schema check, every violation with its path.
+fn describe(refusal: &Refusal) -> String {
     if refusal.violations.is_empty() {
         return refusal.content.clone();
     }
@@ -169,7 +170,7 @@ fn words(refusal: &Refusal) -> String {
         let place = text(violation, "dataPath");
         format!("{} {}", place.trim_start_matches(".requestBody."), text(violation, "message"))
     });
-    // which object of the file it is stands in front
+    // the prefix names the object of the file
     format!("{}{}", refusal.content, violations.collect::<Vec<_>>().join("; "))
 }
 

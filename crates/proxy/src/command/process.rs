@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::logs::Logs;
 use super::signals::Signals;
-use super::{Failure, refused, words};
+use super::{Failure, describe, refused};
 use crate::config::json::Json;
 use crate::config::types::Admin;
 use crate::io::{DataPlane, sys};
@@ -13,7 +13,7 @@ use crate::rest::options::Options;
 use crate::rest::server::{self, Listen, Running};
 use crate::rest::{Api, Settings};
 
-/// A proxy that takes sessions.
+/// A running proxy.
 pub(super) struct Proxy {
     options: Options,
     plane: Arc<DataPlane>,
@@ -22,20 +22,25 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Starts workers, API and listeners, in this order; when it returns, all are open.
+    /// Starts workers, API and listeners, in this order; all are open when this returns.
     pub(super) fn start(options: Options, config: &Json, admin: &Admin, logs: Logs) -> Result<Self, Failure> {
         let workers = options.workers.map(NonZeroUsize::get).or(admin.workers).filter(|workers| *workers > 0);
         let workers = workers.unwrap_or_else(sys::processors);
         let access = options.access()?;
-        let unlistening = || match options.api {
-            Some(address) => format!("the API cannot listen on {address}"),
-            None => "the API cannot be started".to_owned(),
+        let cannot_serve = || match options.api {
+            Some(address) => format!("cannot serve the API on {address}"),
+            None => "cannot start the API".to_owned(),
         };
-        let listen = Listen::new(&options, &access).map_err(Failure::start(unlistening()))?;
-        let (desk, inbox) = server::desk();
-        let home = options.home();
-        let start = crate::io::Options { workers, home, desk: Some(desk), ..crate::io::Options::default() };
-        let plane = DataPlane::start(start).map_err(Failure::start("workers cannot be started"))?;
+        let listen = Listen::new(&options, &access).map_err(Failure::start(cannot_serve()))?;
+        let (api_handler, queue) = server::api_queue();
+        let host_mapping = options.host_mapping();
+        let start = crate::io::Options {
+            workers,
+            host_mapping,
+            api_handler: Some(api_handler),
+            ..crate::io::Options::default()
+        };
+        let plane = DataPlane::start(start).map_err(Failure::start("cannot start workers"))?;
         let settings = Settings {
             strict: options.strict,
             enabled: !options.no_api,
@@ -44,51 +49,50 @@ impl Proxy {
             on_admin: Box::new(move |admin| logs.follow(admin)),
         };
         let api = Arc::new(Api::new(Arc::clone(&plane) as _, access, settings));
-        let server = server::start(Arc::clone(&api), inbox, listen).map_err(Failure::start(unlistening()))?;
+        let server = server::start(Arc::clone(&api), queue, listen).map_err(Failure::start(cannot_serve()))?;
         api.load(config).map_err(|refusal| refused(&options, &refusal))?;
         let address = server.address.map(|address| address.to_string());
-        tracing::info!(workers, api = address, "the proxy runs");
+        tracing::info!(workers, api = address, "proxy started");
         Ok(Self { options, plane, api, server })
     }
 
-    /// Puts the file in force as it is by now; a bad one changes nothing.
+    /// Reads the configuration file again and applies it; an invalid file changes nothing.
     pub(super) fn reload(&self) {
         if self.options.config.is_none() {
-            return tracing::info!("there is no file to read again");
+            return tracing::info!("reload requested, but no configuration file was given");
         }
         let read = self.options.static_config().map_err(|error| super::with_cause(&error));
-        match read.and_then(|config| self.api.load(&config).map_err(|refusal| words(&refusal))) {
-            Ok(()) => tracing::info!("the file is in force as it is by now"),
+        match read.and_then(|config| self.api.load(&config).map_err(|refusal| describe(&refusal))) {
+            Ok(()) => tracing::info!("configuration file reloaded"),
             Err(why) => {
-                tracing::error!(why, "the file was not taken, and nothing has changed: mend it and send SIGHUP");
+                tracing::error!(why, "reload failed, configuration unchanged: fix the file and send SIGHUP again");
             }
         }
     }
 
-    /// Takes no further sessions and waits for those that run, as long as the configuration says; a second signal
-    /// ends the wait.
+    /// Accepts no new sessions and waits up to `drain_timeout` for existing ones; a second signal ends the wait.
     pub(super) async fn drain(self, signals: &mut Signals) {
         let Self { options: _, plane, api, server } = self;
-        let patience = api.begin_drain();
-        tracing::info!(seconds = patience.as_secs_f64(), "stopping: sessions may end by themselves");
+        let timeout = api.begin_drain();
+        tracing::info!(seconds = timeout.as_secs_f64(), "draining: waiting for sessions to end");
         let (done, drained) = tokio::sync::oneshot::channel();
         let draining = std::thread::Builder::new().name("drain".to_owned()).spawn(move || {
-            plane.drain(patience);
-            // nobody waits any more after a second signal
+            plane.drain(timeout);
+            // after a second signal nobody waits for this
             done.send(()).ok();
         });
         if let Err(error) = draining {
-            return tracing::error!(%error, "sessions cannot be waited for");
+            return tracing::error!(%error, "cannot wait for sessions to end");
         }
         tokio::select! {
             _ = drained => tracing::info!("stopped"),
-            () = signals.stop() => tracing::warn!("stopped by a second signal, without waiting for sessions"),
+            () = signals.stop() => tracing::warn!("stopped by a second signal without waiting for sessions"),
         }
         server.stop();
     }
 }
 
-/// A name for this process: pods are named after themselves.
+/// A name for this process; in a pod it contains the pod name.
 fn instance() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}-{}", host.trim(), std::process::id())

@@ -1,4 +1,4 @@
-//! The signals that a proxy listens to.
+//! The signals that the proxy handles.
 
 use std::io;
 
@@ -10,14 +10,14 @@ pub(super) struct Signals {
     interrupt: Signal,
 }
 
-/// What a signal asks for.
+/// What a signal requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum SignalAction {
     Reload,
     Stop,
 }
 
-impl Wish {
+impl SignalAction {
     pub(super) const fn is_reload(self) -> bool {
         matches!(self, Self::Reload)
     }
@@ -33,11 +33,11 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    pub(super) async fn next(&mut self) -> Wish {
+    pub(super) async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.reload.recv() => Wish::Reload,
-            _ = self.terminate.recv() => Wish::Stop,
-            _ = self.interrupt.recv() => Wish::Stop,
+            _ = self.reload.recv() => SignalAction::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
         }
     }
 

@@ -1,18 +1,18 @@
-//! The user that the proxy goes on as, once it was started by root.
+//! The user that the proxy switches to when it is started as root.
 
 use std::io;
 
 use crate::io::sys::Identity;
 
-/// Finds `USER[:GROUP]`, each a name or a number. Without a group it is the user's own; a number that no user has
-/// stands for both.
+/// Resolves `USER[:GROUP]`, each a name or a number. The group defaults to the user's own; a number without a user entry
+/// is used for both.
 pub(super) fn find(text: &str) -> io::Result<Identity> {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     identity(text, &read("/etc/passwd"), &read("/etc/group"))
 }
 
 fn identity(text: &str, users: &str, groups: &str) -> io::Result<Identity> {
-    let unknown = |what: &str, name: &str| io::Error::other(format!("there is no {what} \"{name}\""));
+    let unknown = |what: &str, name: &str| io::Error::other(format!("no such {what}: \"{name}\""));
     let (user, group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
     let entry = entry(users, user);
     let number = |at: usize| entry.as_ref().and_then(|fields| fields.get(at)?.parse().ok());
@@ -25,7 +25,7 @@ fn identity(text: &str, users: &str, groups: &str) -> io::Result<Identity> {
         }
     };
     if id == 0 {
-        return Err(io::Error::other("that is root itself"));
+        return Err(io::Error::other("cannot switch to root"));
     }
     Ok(Identity { user: id, group })
 }
@@ -58,14 +58,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_becomes_root_or_one_who_is_not_there() {
+    fn root_and_unknown_users_are_refused() {
         for (text, why) in [
-            ("", "there is no user \"\""),
-            ("nowhere", "there is no user \"nowhere\""),
-            ("proxy:nowhere", "there is no group \"nowhere\""),
-            ("proxy:", "there is no group \"\""),
-            ("root", "that is root itself"),
-            ("0:13", "that is root itself"),
+            ("", "no such user: \"\""),
+            ("nowhere", "no such user: \"nowhere\""),
+            ("proxy:nowhere", "no such group: \"nowhere\""),
+            ("proxy:", "no such group: \"\""),
+            ("root", "cannot switch to root"),
+            ("0:13", "cannot switch to root"),
         ] {
             assert_eq!(identity(text, USERS, GROUPS).unwrap_err().to_string(), why, "{text}");
         }

@@ -1,4 +1,4 @@
-//! Deletes: they check first, then act, and what came with the deleted object goes with it if nothing else needs it.
+//! Deletes an object after checks, together with its inline objects that nothing else uses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::refusal::Refusal;
 use super::state::State;
 use super::types::{ClusterSpec, ListenerSpec, Name, ObjectId};
 
-/// Sessions to end once a change is in force.
+/// Sessions to end once a change is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// Which operation of the change asked for it.
+    /// The index of the operation.
     pub operation: usize,
     pub filter: SessionFilter,
     pub how: Ending,
@@ -24,7 +24,7 @@ pub struct Delete<'a> {
     pub kind: Kind,
     pub name: &'a str,
     pub recursive: bool,
-    /// Also the listener that carries the API.
+    /// Also deletes the listener that serves the API.
     pub force: bool,
 }
 
@@ -36,7 +36,7 @@ pub fn delete(state: &mut State, what: Delete<'_>) -> Result<Vec<(SessionFilter,
     match kind {
         Kind::Listener => {
             if !force && carries_api(state, name) {
-                return Err(Refusal::conflict(format!("Cannot delete listener: \"{name}\" carries this API")));
+                return Err(Refusal::conflict(format!("Cannot delete listener: \"{name}\" serves this API")));
             }
             let orphans = state.snapshot.listeners.get(name).is_some_and(|it| it.options.remove_orphan_sessions);
             if recursive || orphans {
@@ -61,7 +61,7 @@ pub fn delete(state: &mut State, what: Delete<'_>) -> Result<Vec<(SessionFilter,
     Ok(cuts)
 }
 
-/// Takes away orphans. One that a session still uses waits: `busy` says so.
+/// Removes orphans. Those still used by a session, as `busy` reports, are removed later.
 pub fn sweep(state: &mut State, busy: impl Fn(&SessionFilter) -> bool) {
     while let Some((kind, name)) = state.orphans.pop_first() {
         if !state.is_orphan(kind, &name) {
@@ -69,20 +69,20 @@ pub fn sweep(state: &mut State, busy: impl Fn(&SessionFilter) -> bool) {
         }
         let id = state.meta(kind, &name).map(|meta| meta.id).unwrap_or_default();
         if busy(&through(kind, id)) {
-            state.lingering.insert((kind, name));
+            state.pending_removal.insert((kind, name));
         } else {
             state.take(kind, &name);
         }
     }
 }
 
-/// Whether a session that comes in by the listener can reach the API.
+/// Whether sessions of the listener can reach the API.
 pub fn carries_api(state: &State, listener: &str) -> bool {
     let Some(listener) = state.snapshot.listeners.get(listener) else { return false };
     matches!(listener.spec, ListenerSpec::Http(_)) && leads_to_api(state, &listener.rules, &mut BTreeSet::new())
 }
 
-/// Which sessions have to do with an object.
+/// The filter for sessions that use an object.
 pub fn through(kind: Kind, id: ObjectId) -> SessionFilter {
     let id = Some(id);
     match kind {
@@ -111,7 +111,7 @@ fn leads_to_api(state: &State, list: &Name, seen: &mut BTreeSet<Name>) -> bool {
     })
 }
 
-/// Takes away all orphans at once; sessions through their clusters end.
+/// Removes all orphans at once and ends sessions through their clusters.
 pub(super) fn sweep_all(state: &mut State, cuts: &mut Vec<(SessionFilter, Ending)>) {
     while let Some((kind, name)) = state.orphans.pop_first() {
         if !state.is_orphan(kind, &name) {

@@ -29,9 +29,9 @@ pub trait Engine: Send + Sync {
 
 /// An engine without sockets, for checking a configuration.
 #[derive(Debug, Default)]
-pub struct Idle;
+pub struct NullEngine;
 
-impl Engine for Idle {
+impl Engine for NullEngine {
     fn apply(&self, _: Arc<Snapshot>) -> Result<(), BindError> {
         Ok(())
     }

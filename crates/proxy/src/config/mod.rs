@@ -10,8 +10,9 @@
 //! there is such an object. [`types`], [`snapshot`] and [`engine`] are all that the engine needs to know.
 
 pub mod delete;
+pub mod document;
 pub mod engine;
-pub mod home;
+pub mod host_mapping;
 pub mod json;
 pub mod kind;
 pub mod options;
@@ -24,7 +25,6 @@ pub mod state;
 pub mod strict;
 pub mod types;
 pub mod view;
-pub mod whole;
 mod write;
 mod write_cluster;
 

@@ -199,18 +199,18 @@ pub enum Addresses {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Everything there is to say
+    /// Everything
     Silly,
-    /// What helps to find a mistake
+    /// Debugging
     Verbose,
-    /// What a user would notice
+    /// Changes that a user notices
     #[default]
     Info,
-    /// The same as info
+    /// Same as info
     Notice,
-    /// What is wrong and goes on
+    /// Degraded, but working
     Warn,
-    /// What cannot go on
+    /// Failures
     Error,
     /// Nothing
     Silent,
@@ -328,7 +328,7 @@ impl EndpointPolicy {
     pub fn check(&self, address: IpAddr, port: u16) -> Result<(), &'static str> {
         let address = address.to_canonical();
         if self.own.iter().any(|own| own.port() == port && reaches(own.ip(), address)) {
-            return Err("it is the address of this proxy's API");
+            return Err("it is this proxy's own API address");
         }
         if self.allow.iter().any(|net| net.contains(&address)) {
             return Ok(());
@@ -337,13 +337,13 @@ impl EndpointPolicy {
             return Err("admin.endpoint_policy denies it");
         }
         if link_local(address) {
-            return Err("it is link-local");
+            return Err("link-local addresses are denied");
         }
         if address.is_multicast() {
-            return Err("it is multicast");
+            return Err("multicast addresses are denied");
         }
         if address.is_unspecified() {
-            return Err("it is unspecified");
+            return Err("the unspecified address is denied");
         }
         Ok(())
     }

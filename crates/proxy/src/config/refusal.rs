@@ -15,12 +15,16 @@ pub struct Refusal {
     pub limit: Option<&'static str>,
 }
 
-/// The sort of refusal; `/api/v1` answers all of them but the last with 400.
+/// The class of a refusal; `/api/v1` responds 400 to all of them except `StaleTerm` and `Invalid`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     Bad,
     Missing,
     Conflict,
+    /// The caller does not lead any more, as a higher term was seen; 409 in both versions.
+    StaleTerm {
+        highest: u64,
+    },
     Unimplemented,
     Invalid,
 }

@@ -1,4 +1,4 @@
-//! The one place where the configuration changes: whole changes, in force or not at all.
+//! The only place where the configuration changes; a change is applied completely or not at all.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,49 +6,68 @@ use std::sync::Arc;
 
 use super::delete::{self, Cut, Delete};
 use super::engine::{BindError, Ending, Engine, SessionFilter};
-use super::refusal::Refusal;
+use super::refusal::{Class, Refusal};
 use super::state::State;
 use super::types::{Listener, Name};
 use super::write::Writer;
 
-/// The configuration in force and the engine it is in force at.
+/// The current configuration and the engine that runs it.
 pub struct Registry {
     state: State,
     engine: Arc<dyn Engine>,
-    /// Listeners that lead to the API are bound to loopback.
+    /// Listeners that route to the API are bound to loopback.
     loopback: bool,
-    /// Where the API listens by itself.
+    /// Addresses of the API's own server.
     own: Vec<SocketAddr>,
+    /// The highest leadership term that a changing call had; 0 before the first.
+    term: u64,
 }
 
-/// A change in the making, on a copy of the configuration.
+/// A change being prepared on a copy of the configuration.
 pub struct Change {
     pub state: State,
-    /// The number of the operation that is being worked on.
+    /// The index of the current operation.
     pub operation: usize,
     cuts: Vec<Cut>,
 }
 
-/// A change that was made, or would have been.
+/// The outcome of a change or of a dry run.
 #[derive(Debug)]
-pub struct Done<R> {
+pub struct ChangeResult<R> {
     pub result: R,
     pub generation: u64,
-    /// Sessions that ended, by operation; those without any are left out.
+    /// Sessions ended by each operation; operations that ended none are omitted.
     pub sessions_cut: BTreeMap<usize, usize>,
 }
 
 impl Registry {
-    /// An empty configuration. `loopback`: the API is open to whoever reaches it, so nobody else may.
+    /// An empty configuration. `loopback`: the API has no authentication, so it is bound to loopback.
     pub fn new(engine: Arc<dyn Engine>, loopback: bool) -> Self {
-        Self { state: State::default(), engine, loopback, own: Vec::new() }
+        Self { state: State::default(), engine, loopback, own: Vec::new(), term: 0 }
     }
 
-    /// Tells where the API listens by itself, so that no session is led there.
+    /// Sets the addresses of the API's own server, to which sessions are never routed.
     pub fn set_own(&mut self, own: Vec<SocketAddr>) -> Result<(), Refusal> {
         self.own = own;
-        // before the first configuration there is nothing to put in force
+        // before the first configuration there is nothing to apply
         if self.state.snapshot.generation == 0 { Ok(()) } else { self.change(|_| Ok(())).map(drop) }
+    }
+
+    /// The highest leadership term seen; 0 if none was.
+    pub fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// Refuses a caller whose term is over, and remembers the highest term. The caller changes something under the same
+    /// lock, so that no other term gets in between.
+    pub fn admit_term(&mut self, term: Option<u64>) -> Result<(), Refusal> {
+        let Some(term) = term else { return Ok(()) };
+        if term < self.term {
+            let content = format!("term {term} is over: term {} was seen; another operator leads now", self.term);
+            return Err(Refusal::new(Class::StaleTerm { highest: self.term }, content));
+        }
+        self.term = term;
+        Ok(())
     }
 
     pub fn state(&self) -> &State {
@@ -59,8 +78,11 @@ impl Registry {
         &*self.engine
     }
 
-    /// Makes a change: all of `edit`, or nothing if any of it is refused or a socket cannot be opened.
-    pub fn change<R>(&mut self, edit: impl FnOnce(&mut Change) -> Result<R, Refusal>) -> Result<Done<R>, Refusal> {
+    /// Applies a change: all of `edit`, or nothing if any part is refused or a socket cannot be opened.
+    pub fn change<R>(
+        &mut self,
+        edit: impl FnOnce(&mut Change) -> Result<R, Refusal>,
+    ) -> Result<ChangeResult<R>, Refusal> {
         let (change, result) = self.prepare(edit)?;
         let Change { mut state, cuts, .. } = change;
         if state.changed {
@@ -71,29 +93,29 @@ impl Registry {
             self.state = state;
         }
         let sessions_cut = tally(&cuts, |cut| self.engine.end(&cut.filter, cut.how));
-        Ok(Done { result, generation: self.state.snapshot.generation, sessions_cut })
+        Ok(ChangeResult { result, generation: self.state.snapshot.generation, sessions_cut })
     }
 
-    /// Says what a change would do, without opening sockets.
-    pub fn rehearse<R>(&self, edit: impl FnOnce(&mut Change) -> Result<R, Refusal>) -> Result<Done<R>, Refusal> {
+    /// Computes what a change would do, without applying it or opening sockets.
+    pub fn dry_run<R>(&self, edit: impl FnOnce(&mut Change) -> Result<R, Refusal>) -> Result<ChangeResult<R>, Refusal> {
         let (change, result) = self.prepare(edit)?;
         let sessions_cut = tally(&change.cuts, |cut| self.engine.count(&cut.filter));
-        Ok(Done { result, generation: self.state.snapshot.generation, sessions_cut })
+        Ok(ChangeResult { result, generation: self.state.snapshot.generation, sessions_cut })
     }
 
-    /// Takes away what was only waiting for its last session.
+    /// Removes objects that were waiting for their last session to end.
     pub fn sweep(&mut self) {
-        if self.state.lingering.is_empty() {
+        if self.state.pending_removal.is_empty() {
             return;
         }
-        let waiting = self.state.lingering.clone();
+        let waiting = self.state.pending_removal.clone();
         let swept = self.change(|change| {
-            change.state.lingering.clear();
+            change.state.pending_removal.clear();
             change.state.orphans.extend(waiting);
             Ok(())
         });
         if let Err(refusal) = swept {
-            tracing::warn!(%refusal, "objects without users stay for now");
+            tracing::warn!(%refusal, "cannot remove unused objects yet");
         }
     }
 
@@ -105,13 +127,13 @@ impl Registry {
         Ok((change, result))
     }
 
-    /// No two listeners want the same socket, and the open API stays at home.
+    /// Checks that no two listeners claim the same socket, and binds an unauthenticated API to loopback.
     fn settle_listeners(&self, state: &mut State) -> Result<(), Refusal> {
         let changed: Vec<Arc<Listener>> =
             state.snapshot.changed_listeners.iter().filter_map(|change| change.after.clone()).collect();
         for listener in changed {
-            if let Some((what, rival)) = state.rival(&listener) {
-                let content = format!("Cannot add listener: {what} is used by listener \"{rival}\"");
+            if let Some((what, conflicting_listener)) = state.conflicting_listener(&listener) {
+                let content = format!("Cannot add listener: {what} is used by listener \"{conflicting_listener}\"");
                 return Err(Refusal::conflict(content));
             }
             let carries = delete::carries_api(state, &listener.name);
@@ -119,17 +141,17 @@ impl Registry {
             if self.loopback && carries {
                 tracing::warn!(
                     listener = &*listener.name,
-                    "the API has no authentication, so it listens on loopback only: give --api-token-file or \
-                     --api-client-ca to open it, or --insecure-api to open it to everyone"
+                    "the API has no authentication, so it listens on loopback only: pass --api-token-file or \
+                     --api-client-ca to enable authentication, or --insecure-api to allow unauthenticated access"
                 );
-                state.keep_at_home(&listener.name);
+                state.bind_to_loopback(&listener.name);
             }
         }
         self.guard_api(state);
         Ok(())
     }
 
-    /// No session is ever led to the API.
+    /// Denies sessions access to the API's own address.
     fn guard_api(&self, state: &mut State) {
         let mut own = self.own.clone();
         own.extend(state.api_listeners());
@@ -141,7 +163,7 @@ impl Registry {
 }
 
 impl Change {
-    /// Writes objects; ones that are there are replaced or refused.
+    /// Writes objects; existing ones are replaced or refused.
     pub fn writer(&mut self, owner: Option<Name>, replace: bool) -> Writer<'_> {
         Writer { state: &mut self.state, owner, replace }
     }
@@ -152,7 +174,7 @@ impl Change {
         Ok(())
     }
 
-    /// Takes a rule out of a rulelist, by position or by name; recursively, what came with it goes at once.
+    /// Removes a rule from a rulelist, by position or by name; `recursive` also removes its inline objects.
     pub fn remove_rule(&mut self, list: &str, which: &str, recursive: bool) -> Result<(), Refusal> {
         let earlier = std::mem::take(&mut self.state.orphans);
         self.writer(None, false).remove_rule(list, which)?;

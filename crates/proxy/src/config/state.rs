@@ -29,7 +29,7 @@ pub struct State {
     made: [u64; 6],
     last_id: u64,
     /// Auto-generated objects that nothing refers to and that wait for their last session.
-    pub lingering: BTreeSet<(Kind, Name)>,
+    pub pending_removal: BTreeSet<(Kind, Name)>,
     /// The same, freed by this very change and not looked at yet.
     pub orphans: BTreeSet<(Kind, Name)>,
     /// Addresses of listeners that lead to the API.
@@ -133,7 +133,7 @@ impl State {
     pub fn take(&mut self, kind: Kind, name: &str) -> Option<Meta> {
         let meta = self.metas[kind as usize].remove(name)?;
         self.changed = true;
-        self.lingering.remove(&(kind, name.into()));
+        self.pending_removal.remove(&(kind, name.into()));
         if let Some(object) = self.get(kind, name) {
             self.forget_references(&object);
             if let Object::Cluster(cluster) = &object {
@@ -171,12 +171,12 @@ impl State {
     }
 
     /// Records an endpoint whose cluster is stored later, as a whole.
-    pub fn note_endpoint(&mut self, name: Name, meta: Meta) {
+    pub fn record_endpoint(&mut self, name: Name, meta: Meta) {
         self.metas[Kind::Endpoint as usize].insert(name, Arc::new(meta));
     }
 
     /// Forgets an endpoint whose cluster is stored later, without it.
-    pub fn unnote_endpoint(&mut self, name: &str) {
+    pub fn forget_endpoint(&mut self, name: &str) {
         self.metas[Kind::Endpoint as usize].remove(name);
     }
 
@@ -204,17 +204,17 @@ impl State {
     }
 
     /// The listener, other than this one, that has the port or file that a spec wants.
-    pub fn rival(&self, listener: &Listener) -> Option<(String, Name)> {
+    pub fn conflicting_listener(&self, listener: &Listener) -> Option<(String, Name)> {
         if let Some(file) = spec::socket_file(&listener.spec) {
-            let rival = self.claims.get(&file)?.iter().find(|other| **other != listener.name)?;
-            return Some((format!("file {file}"), Arc::clone(rival)));
+            let conflicting_listener = self.claims.get(&file)?.iter().find(|other| **other != listener.name)?;
+            return Some((format!("file {file}"), Arc::clone(conflicting_listener)));
         }
         let (family, address, port) = spec::claim(&listener.spec)?;
-        let rival = self.claims.get(&format!("{family} {port}"))?.iter().find(|other| {
+        let conflicting_listener = self.claims.get(&format!("{family} {port}"))?.iter().find(|other| {
             let theirs = self.snapshot.listeners.get(other).and_then(|other| spec::claim(&other.spec));
             **other != listener.name && theirs.is_some_and(|(_, theirs, _)| spec::overlap(address, theirs))
         })?;
-        Some((format!("{family} port {port}"), Arc::clone(rival)))
+        Some((format!("{family} port {port}"), Arc::clone(conflicting_listener)))
     }
 
     /// The listener that a packet to an address of this machine would come in by.
@@ -229,7 +229,7 @@ impl State {
     }
 
     /// Binds a listener to loopback, whatever its spec says.
-    pub fn keep_at_home(&mut self, name: &str) {
+    pub fn bind_to_loopback(&mut self, name: &str) {
         let Some(listener) = self.snapshot.listeners.get_mut(name) else { return };
         Arc::make_mut(listener).loopback_only = true;
         let listener = Arc::clone(listener);
@@ -302,7 +302,7 @@ impl State {
             Some(count) => *Arc::make_mut(count) += 1,
             None => drop(counts.insert(Arc::clone(name), Arc::new(1))),
         }
-        self.lingering.remove(&(kind, Arc::clone(name)));
+        self.pending_removal.remove(&(kind, Arc::clone(name)));
     }
 
     fn forget_references(&mut self, object: &Object) {

@@ -31,8 +31,8 @@ pub const FORMATS: [&str; 5] = ["plain", "terse", "space", "lines", "diffy"];
 
 /// Checks a request body that holds one object under the key of its kind.
 pub fn body(kind: Kind, body: &Json) -> Vec<Json> {
-    let mut found = Found::default();
-    let at = At::new("requestBody");
+    let mut found = Violations::default();
+    let at = Location::new("requestBody");
     if let Some(given) = found.required(&at, body, kind.key()) {
         found.object(kind, &at.key(kind.key()), given);
     }
@@ -41,15 +41,15 @@ pub fn body(kind: Kind, body: &Json) -> Vec<Json> {
 
 /// Checks an object that stands for itself.
 pub fn object_alone(kind: Kind, given: &Json) -> Vec<Json> {
-    let mut found = Found::default();
-    found.object(kind, &At::new("requestBody").key(kind.key()), given);
+    let mut found = Violations::default();
+    found.object(kind, &Location::new("requestBody").key(kind.key()), given);
     found.0
 }
 
 /// Checks a rule that is inserted: a name or a rule.
 pub fn rule_item(body: &Json) -> Vec<Json> {
-    let mut found = Found::default();
-    let at = At::new("requestBody");
+    let mut found = Violations::default();
+    let at = Location::new("requestBody");
     if let Some(rule) = found.required(&at, body, "rule").filter(|rule| rule.as_object().is_some()) {
         found.object(Kind::Rule, &at.key("rule"), rule);
     }
@@ -58,8 +58,8 @@ pub fn rule_item(body: &Json) -> Vec<Json> {
 
 /// Checks the keys of a query and its format.
 pub fn query<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>, allowed: &[&str]) -> Vec<Json> {
-    let mut found = Found::default();
-    let at = At::new("query");
+    let mut found = Violations::default();
+    let at = Location::new("query");
     for (key, value) in pairs {
         if !allowed.contains(&key) {
             let params = object([("additionalProperty", key.into())]);
@@ -73,15 +73,15 @@ pub fn query<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>, allowed: &[&st
 
 /// The complaint about a position that is not a number.
 pub fn position() -> Vec<Json> {
-    let mut found = Found::default();
-    found.wrong_type(&At::new("path").key("position"), "integer");
+    let mut found = Violations::default();
+    found.wrong_type(&Location::new("path").key("position"), "integer");
     found.0
 }
 
 /// A place, in the request and in the schema; nothing is written down before a mistake is found there.
 #[derive(Clone, Copy)]
-struct At<'a> {
-    parent: Option<&'a At<'a>>,
+struct Location<'a> {
+    parent: Option<&'a Location<'a>>,
     step: Step<'a>,
 }
 
@@ -91,17 +91,17 @@ enum Step<'a> {
     Item(usize),
 }
 
-impl<'a> At<'a> {
+impl<'a> Location<'a> {
     const fn new(part: &'a str) -> Self {
         Self { parent: None, step: Step::Key(part) }
     }
 
-    const fn key<'b>(&'b self, key: &'b str) -> At<'b> {
-        At { parent: Some(self), step: Step::Key(key) }
+    const fn key<'b>(&'b self, key: &'b str) -> Location<'b> {
+        Location { parent: Some(self), step: Step::Key(key) }
     }
 
-    const fn item(&self, index: usize) -> At<'_> {
-        At { parent: Some(self), step: Step::Item(index) }
+    const fn item(&self, index: usize) -> Location<'_> {
+        Location { parent: Some(self), step: Step::Item(index) }
     }
 
     fn data(&self) -> String {
@@ -123,10 +123,10 @@ impl<'a> At<'a> {
 
 /// Violations so far.
 #[derive(Default)]
-struct Found(Vec<Json>);
+struct Violations(Vec<Json>);
 
-impl Found {
-    fn object(&mut self, kind: Kind, at: &At<'_>, given: &Json) {
+impl Violations {
+    fn object(&mut self, kind: Kind, at: &Location<'_>, given: &Json) {
         if given.as_object().is_none() {
             self.wrong_type(at, "object");
             return;
@@ -145,7 +145,7 @@ impl Found {
         }
     }
 
-    fn listener(&mut self, at: &At<'_>, given: &Json) {
+    fn listener(&mut self, at: &Location<'_>, given: &Json) {
         if let Some(spec) = self.required(at, given, "spec") {
             self.spec(&at.key("spec"), spec, &LISTENERS);
         }
@@ -154,7 +154,7 @@ impl Found {
         }
     }
 
-    fn cluster(&mut self, at: &At<'_>, given: &Json) {
+    fn cluster(&mut self, at: &Location<'_>, given: &Json) {
         if let Some(spec) = self.required(at, given, "spec") {
             self.spec(&at.key("spec"), spec, &CLUSTERS);
         }
@@ -164,7 +164,7 @@ impl Found {
         }
     }
 
-    fn spec(&mut self, at: &At<'_>, spec: &Json, protocols: &[&str]) {
+    fn spec(&mut self, at: &Location<'_>, spec: &Json, protocols: &[&str]) {
         let Some(protocol) = self.required(at, spec, "protocol") else { return };
         if !self.one_of(&at.key("protocol"), Some(protocol), protocols) {
             return;
@@ -185,7 +185,7 @@ impl Found {
         }
     }
 
-    fn endpoint(&mut self, at: &At<'_>, given: &Json) {
+    fn endpoint(&mut self, at: &Location<'_>, given: &Json) {
         let Some(spec) = self.required(at, given, "spec") else { return };
         if spec.as_object().is_none() {
             self.wrong_type(&at.key("spec"), "object");
@@ -195,7 +195,7 @@ impl Found {
         }
     }
 
-    fn rules(&mut self, at: &At<'_>, rules: &Json) {
+    fn rules(&mut self, at: &Location<'_>, rules: &Json) {
         let Some(rules) = rules.as_array() else {
             self.wrong_type(at, "array");
             return;
@@ -205,7 +205,7 @@ impl Found {
         }
     }
 
-    fn rule(&mut self, at: &At<'_>, rule: &Json) {
+    fn rule(&mut self, at: &Location<'_>, rule: &Json) {
         if let Some(predicate @ Json::Object(_)) = rule.get("match")
             && *predicate != object([("match", "*".into())])
         {
@@ -217,7 +217,7 @@ impl Found {
         }
     }
 
-    fn predicate(&mut self, at: &At<'_>, predicate: &Json) {
+    fn predicate(&mut self, at: &Location<'_>, predicate: &Json) {
         let Some(op) = self.required(at, predicate, "op") else { return };
         self.one_of(&at.key("op"), Some(op), &OPS);
         let parts = predicate.get("apply").and_then(Json::as_array).unwrap_or_default();
@@ -226,7 +226,7 @@ impl Found {
         }
     }
 
-    fn route(&mut self, at: &At<'_>, route: &Json) {
+    fn route(&mut self, at: &Location<'_>, route: &Json) {
         if route.get("cluster").is_none() {
             self.required(at, route, "destination");
         }
@@ -253,7 +253,7 @@ impl Found {
         }
     }
 
-    fn required<'a>(&mut self, at: &At<'_>, given: &'a Json, key: &str) -> Option<&'a Json> {
+    fn required<'a>(&mut self, at: &Location<'_>, given: &'a Json, key: &str) -> Option<&'a Json> {
         let value = given.get(key);
         if value.is_none() {
             let params = object([("missingProperty", key.into())]);
@@ -262,7 +262,7 @@ impl Found {
         value
     }
 
-    fn one_of(&mut self, at: &At<'_>, value: Option<&Json>, allowed: &[&str]) -> bool {
+    fn one_of(&mut self, at: &Location<'_>, value: Option<&Json>, allowed: &[&str]) -> bool {
         let fits = value.and_then(Json::as_str).is_some_and(|word| allowed.contains(&word));
         if !fits {
             let words = Json::Array(allowed.iter().map(|word| (*word).into()).collect());
@@ -272,17 +272,17 @@ impl Found {
         fits
     }
 
-    fn integer(&mut self, at: &At<'_>, value: &Json, least: i64, most: i64) {
+    fn integer(&mut self, at: &Location<'_>, value: &Json, least: i64, most: i64) {
         let Json::Number(number) = value else { return self.wrong_type(at, "integer") };
         let Some(whole) = number.as_i64() else { return self.wrong_type(at, "integer") };
         if whole < least {
-            self.bound(at, "minimum", ">=", least);
+            self.bind_address(at, "minimum", ">=", least);
         } else if whole > most {
-            self.bound(at, "maximum", "<=", most);
+            self.bind_address(at, "maximum", "<=", most);
         }
     }
 
-    fn bound(&mut self, at: &At<'_>, keyword: &str, comparison: &str, limit: i64) {
+    fn bind_address(&mut self, at: &Location<'_>, keyword: &str, comparison: &str, limit: i64) {
         let params = object([
             ("comparison", comparison.into()),
             ("limit", Json::Number(limit.into())),
@@ -291,11 +291,11 @@ impl Found {
         self.add(keyword, at, params, &format!("should be {comparison} {limit}"));
     }
 
-    fn wrong_type(&mut self, at: &At<'_>, wanted: &str) {
+    fn wrong_type(&mut self, at: &Location<'_>, wanted: &str) {
         self.add("type", at, object([("type", wanted.into())]), &format!("should be {wanted}"));
     }
 
-    fn add(&mut self, keyword: &str, at: &At<'_>, params: Json, message: &str) {
+    fn add(&mut self, keyword: &str, at: &Location<'_>, params: Json, message: &str) {
         self.0.push(object([
             ("keyword", keyword.into()),
             ("dataPath", at.data().into()),

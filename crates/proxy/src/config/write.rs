@@ -26,7 +26,7 @@ pub struct Writer<'a> {
 
 /// Where an object stands.
 #[derive(Clone, Copy)]
-pub(super) enum Place<'a> {
+pub(super) enum Nesting<'a> {
     Top,
     /// Inside another one; a name that it lacks begins like this.
     Inside(&'a str),
@@ -52,7 +52,7 @@ pub(super) enum Opened<'a> {
 impl Writer<'_> {
     /// Adds or replaces an object of any kind but endpoints. Returns its name.
     pub fn write(&mut self, kind: Kind, given: Option<&Json>) -> Result<Name, Refusal> {
-        self.write_at(kind, given, Place::Top)
+        self.write_at(kind, given, Nesting::Top)
     }
 
     /// Inserts a rule, by name or inline, into a rulelist.
@@ -92,7 +92,7 @@ impl Writer<'_> {
         &mut self,
         kind: Kind,
         given: Option<&'a Json>,
-        place: Place<'_>,
+        place: Nesting<'_>,
     ) -> Result<Opened<'a>, Refusal> {
         let cannot = |why: &str| Refusal::bad(format!("Cannot add {}: {why}", kind.noun()));
         let Some(given @ Json::Object(fields)) = given else {
@@ -108,7 +108,7 @@ impl Writer<'_> {
             Some(Json::String(name)) if is_name(name) => Some(Name::from(name.as_str())),
             Some(_) => return Err(cannot("Property name is invalid")),
         };
-        if named.is_none() && matches!(place, Place::Top) && kind != Kind::Endpoint {
+        if named.is_none() && matches!(place, Nesting::Top) && kind != Kind::Endpoint {
             return Err(cannot("Property name is required"));
         }
         let mut text = Vec::new();
@@ -122,7 +122,7 @@ impl Writer<'_> {
         if let Some((name, meta)) = named.as_ref().and_then(|name| Some((name, self.state.meta(kind, name)?))) {
             // an inline object takes the place of one that came inline as well, from the same hand; endpoints of a
             // cluster that is written are not found here
-            let inline = matches!(place, Place::Inside(_)) && kind != Kind::Endpoint;
+            let inline = matches!(place, Nesting::Inside(_)) && kind != Kind::Endpoint;
             let mine = self.replace && (!inline || (meta.auto && meta.owner == self.owner));
             if !mine {
                 let content = format!("Cannot add {}: {} \"{name}\" already defined", kind.noun(), kind.title());
@@ -131,19 +131,19 @@ impl Writer<'_> {
             if meta.written == Some(written) && meta.owner == self.owner {
                 return Ok(Opened::Unchanged(Arc::clone(name)));
             }
-            let (id, auto) = (meta.id, meta.auto && matches!(place, Place::Inside(_)));
+            let (id, auto) = (meta.id, meta.auto && matches!(place, Nesting::Inside(_)));
             return Ok(Opened::Draft(Draft { kind, fields, name: Arc::clone(name), id, auto, written }));
         }
         if self.state.count(kind) >= limits.objects {
             let content =
-                format!("Cannot add {}: {} of them are enough (admin.limits.objects)", kind.noun(), limits.objects);
+                format!("Cannot add {}: at most {} are allowed (admin.limits.objects)", kind.noun(), limits.objects);
             return Err(Refusal::limit("objects", content));
         }
-        let auto = matches!(place, Place::Inside(_)) || named.is_none();
+        let auto = matches!(place, Nesting::Inside(_)) || named.is_none();
         let name = match (named, place) {
             (Some(name), _) => name,
-            (None, Place::Inside(parent)) => self.state.make_name(kind, parent)?,
-            (None, Place::Top) => return Err(cannot("Property name is required")),
+            (None, Nesting::Inside(parent)) => self.state.make_name(kind, parent)?,
+            (None, Nesting::Top) => return Err(cannot("Property name is required")),
         };
         Ok(Opened::Draft(Draft { kind, fields, name, id: self.state.fresh_id(), auto, written }))
     }
@@ -164,7 +164,7 @@ impl Writer<'_> {
         }
     }
 
-    pub(super) fn write_at(&mut self, kind: Kind, given: Option<&Json>, place: Place<'_>) -> Result<Name, Refusal> {
+    pub(super) fn write_at(&mut self, kind: Kind, given: Option<&Json>, place: Nesting<'_>) -> Result<Name, Refusal> {
         let draft = match self.open(kind, given, place)? {
             Opened::Unchanged(name) => return Ok(name),
             Opened::Draft(draft) => draft,
@@ -175,7 +175,7 @@ impl Writer<'_> {
             Kind::RuleList => self.rulelist(&draft)?,
             Kind::Rule => self.rule(&draft)?,
             Kind::Route => self.route(&draft)?,
-            Kind::Endpoint => return Err(Refusal::bad("Cannot add endpoint: it needs a cluster")),
+            Kind::Endpoint => return Err(Refusal::bad("Cannot add endpoint: a cluster is required")),
         }
         Ok(draft.name)
     }
@@ -215,7 +215,7 @@ impl Writer<'_> {
 
     fn inline_rulelist(&mut self, listener: &Name, rules: &Json) -> Result<Name, Refusal> {
         let given = object([("rules", rules.clone())]);
-        self.write_at(Kind::RuleList, Some(&given), Place::Inside(listener))
+        self.write_at(Kind::RuleList, Some(&given), Nesting::Inside(listener))
     }
 
     fn rulelist(&mut self, draft: &Draft<'_>) -> Result<(), Refusal> {
@@ -234,7 +234,7 @@ impl Writer<'_> {
     fn rule_item(&mut self, list: &str, item: Option<&Json>) -> Result<Name, Refusal> {
         match item {
             Some(Json::String(name)) => Ok(name.as_str().into()),
-            Some(Json::Object(_)) => self.write_at(Kind::Rule, item, Place::Inside(list)),
+            Some(Json::Object(_)) => self.write_at(Kind::Rule, item, Nesting::Inside(list)),
             _ => Err(Refusal::bad("Cannot add rule to rulelist: Invalid rule")),
         }
     }
@@ -259,7 +259,7 @@ impl Writer<'_> {
         if rules <= most {
             return Ok(());
         }
-        let content = format!("Cannot add RuleList: {most} rules are enough (admin.limits.rules_per_list)");
+        let content = format!("Cannot add RuleList: at most {most} rules are allowed (admin.limits.rules_per_list)");
         Err(Refusal::limit("rules_per_list", content))
     }
 
@@ -287,7 +287,7 @@ impl Writer<'_> {
         if let Some(route) = given.get("route") {
             let route = match (route.as_str(), route.as_object()) {
                 (Some(name), _) => Name::from(name),
-                (None, Some(_)) => self.write_at(Kind::Route, Some(route), Place::Inside(&draft.name))?,
+                (None, Some(_)) => self.write_at(Kind::Route, Some(route), Nesting::Inside(&draft.name))?,
                 (None, None) => return Err(Refusal::bad("Cannot add rule: Invalid route")),
             };
             view.set("route", &*route);
@@ -336,7 +336,7 @@ impl Writer<'_> {
     fn stage(&mut self, given: &Json, parent: &str, wrong: &str) -> Result<Name, Refusal> {
         match (given.as_str(), given.as_object()) {
             (Some(name), _) if !name.is_empty() => Ok(name.into()),
-            (_, Some(_)) => self.write_at(Kind::Cluster, Some(given), Place::Inside(parent)),
+            (_, Some(_)) => self.write_at(Kind::Cluster, Some(given), Nesting::Inside(parent)),
             _ => Err(Refusal::bad(format!("Cannot add route: {wrong}"))),
         }
     }
@@ -428,7 +428,7 @@ fn retry(draft: &Draft<'_>, warnings: &mut Vec<String>) -> Result<(Retry, Json),
     let retry: Retry = given.read().map_err(|path| draft.invalid(&format!("retry.{path}")))?;
     let on = given.get("retry_on").cloned().unwrap_or_else(|| "never".into());
     if !on.as_str().is_some_and(|word| super::strict::RETRY_ON.contains(&word)) {
-        warnings.push("retry.retry_on is not known, so nothing is retried".to_owned());
+        warnings.push("unknown retry.retry_on: retries are disabled".to_owned());
     }
     Ok((retry, retry_view(on, u64::from(retry.num_retries).into(), retry.timeout.into())))
 }

@@ -8,12 +8,12 @@ use super::kind::Kind;
 use super::refusal::Refusal;
 use super::state::{Meta, Object};
 use super::types::{Cluster, ClusterOptions, ClusterSpec, Endpoint, EndpointState, Name};
-use super::write::{Draft, Opened, Place, Writer};
+use super::write::{Draft, Nesting, Opened, Writer};
 use super::{parse, spec};
 
 /// Endpoints that a cluster had before it is written again: those that are the same keep their names and lives.
 #[derive(Default)]
-struct Former {
+struct PreviousEndpoints {
     by_name: BTreeMap<Name, Arc<Endpoint>>,
     /// By what they lead to, newest first.
     by_spec: BTreeMap<Vec<u8>, Vec<Name>>,
@@ -26,7 +26,7 @@ impl Writer<'_> {
         let Some(parent) = self.state.snapshot.clusters.get(cluster) else { return Err(Refusal::not_found()) };
         let (parent, spec, count) = (Arc::clone(&parent.name), parent.spec.clone(), parent.endpoints.len());
         self.check_cluster_of(cluster, given)?;
-        let draft = match self.open(Kind::Endpoint, given, Place::Inside(cluster))? {
+        let draft = match self.open(Kind::Endpoint, given, Nesting::Inside(cluster))? {
             Opened::Unchanged(name) => return Ok(name),
             Opened::Draft(draft) => draft,
         };
@@ -90,18 +90,18 @@ impl Writer<'_> {
         if given.len() > most {
             return Err(too_many(most));
         }
-        let mut former = self.former(&draft.name);
+        let mut previous = self.previous(&draft.name);
         let mut used = BTreeSet::new();
         let mut endpoints = Vec::with_capacity(given.len());
         for item in given {
-            let endpoint = self.member(&draft.name, spec, item, &mut former)?;
+            let endpoint = self.member(&draft.name, spec, item, &mut previous)?;
             if !used.insert(Arc::clone(&endpoint.name)) {
                 return Err(taken(&endpoint.name));
             }
             endpoints.push(endpoint);
         }
-        for name in former.by_name.keys().filter(|name| !used.contains(*name)) {
-            self.state.unnote_endpoint(name);
+        for name in previous.by_name.keys().filter(|name| !used.contains(*name)) {
+            self.state.forget_endpoint(name);
         }
         Ok(endpoints)
     }
@@ -111,40 +111,40 @@ impl Writer<'_> {
         cluster: &Name,
         spec: &ClusterSpec,
         given: &Json,
-        former: &mut Former,
+        previous: &mut PreviousEndpoints,
     ) -> Result<Arc<Endpoint>, Refusal> {
         let kept = match given.get("name") {
-            Some(name) => name.as_str().and_then(|name| former.by_name.get(name).cloned()),
-            None => given.get("spec").and_then(|spec| former.alike(spec)),
+            Some(name) => name.as_str().and_then(|name| previous.by_name.get(name).cloned()),
+            None => given.get("spec").and_then(|spec| previous.alike(spec)),
         };
         let mut given = given.clone();
         if let (Some(kept), Json::Object(fields)) = (&kept, &mut given) {
             // its record is written anew, under the name and the life it has
             fields.set("name", &*kept.name);
-            self.state.unnote_endpoint(&kept.name);
+            self.state.forget_endpoint(&kept.name);
         }
         let named = given.get("name").and_then(Json::as_str).map(str::to_owned);
         if named.is_some_and(|name| self.state.meta(Kind::Endpoint, &name).is_some()) {
             return Err(taken(given.get("name").and_then(Json::as_str).unwrap_or_default()));
         }
-        let Opened::Draft(draft) = self.open(Kind::Endpoint, Some(&given), Place::Inside(cluster))? else {
+        let Opened::Draft(draft) = self.open(Kind::Endpoint, Some(&given), Nesting::Inside(cluster))? else {
             return Err(Refusal::not_found());
         };
         let (endpoint, meta) = self.build_endpoint(&draft, cluster, spec, kept.as_deref())?;
-        self.state.note_endpoint(Arc::clone(&endpoint.name), meta);
+        self.state.record_endpoint(Arc::clone(&endpoint.name), meta);
         Ok(Arc::new(endpoint))
     }
 
-    fn former(&self, cluster: &str) -> Former {
-        let mut former = Former::default();
-        let Some(cluster) = self.state.snapshot.clusters.get(cluster) else { return former };
+    fn previous(&self, cluster: &str) -> PreviousEndpoints {
+        let mut previous = PreviousEndpoints::default();
+        let Some(cluster) = self.state.snapshot.clusters.get(cluster) else { return previous };
         for endpoint in cluster.endpoints.iter().rev() {
             if self.state.meta(Kind::Endpoint, &endpoint.name).is_some_and(|meta| meta.auto) {
-                former.by_spec.entry(sorted(&endpoint.given)).or_default().push(Arc::clone(&endpoint.name));
+                previous.by_spec.entry(sorted(&endpoint.given)).or_default().push(Arc::clone(&endpoint.name));
             }
-            former.by_name.insert(Arc::clone(&endpoint.name), Arc::clone(endpoint));
+            previous.by_name.insert(Arc::clone(&endpoint.name), Arc::clone(endpoint));
         }
-        former
+        previous
     }
 
     fn build_endpoint(
@@ -188,7 +188,7 @@ impl Writer<'_> {
         let (address, port) = (parse::ip(&endpoint.address)?, endpoint.port.or(port)?);
         let listener = self.state.listener_at(family, address, port)?;
         Some(format!(
-            "{}:{port} is listener \"{listener}\" of this proxy: see that it does not lead back",
+            "{}:{port} is listener \"{listener}\" of this proxy: this may be a routing loop",
             endpoint.address
         ))
     }
@@ -212,7 +212,7 @@ impl Writer<'_> {
     }
 }
 
-impl Former {
+impl PreviousEndpoints {
     fn alike(&mut self, spec: &Json) -> Option<Arc<Endpoint>> {
         let name = self.by_spec.get_mut(&sorted(spec))?.pop()?;
         self.by_name.get(&name).cloned()
@@ -241,6 +241,7 @@ fn taken(name: &str) -> Refusal {
 }
 
 fn too_many(most: usize) -> Refusal {
-    let content = format!("Cannot add endpoint: {most} in a cluster are enough (admin.limits.endpoints_per_cluster)");
+    let content =
+        format!("Cannot add endpoint: at most {most} per cluster are allowed (admin.limits.endpoints_per_cluster)");
     Refusal::limit("endpoints_per_cluster", content)
 }

@@ -26,7 +26,7 @@ impl Worker {
 
     /// Whether the listener wants its sessions logged, and this one among them.
     fn is_logged(&mut self, session: &Session) -> bool {
-        let Some(monitoring) = &session.inlet.listener.options.monitoring else { return true };
+        let Some(monitoring) = &session.listener.config.options.monitoring else { return true };
         if monitoring.access_log == Some(false) {
             return false;
         }
@@ -41,9 +41,9 @@ impl Worker {
         let shown = |peer: SocketAddr| if cut { cut_address(peer.ip()) } else { peer.to_string() };
         let mut line = json!({
             "time": jiff::Timestamp::from_millisecond(self.now.unix as i64).map(|at| at.to_string()).ok(),
-            "session": session_name(session, cut), "listener": &*session.inlet.listener.name,
+            "session": session_name(session, cut), "listener": &*session.listener.config.name,
             "client": session.peer.map(shown), "clusters": clusters, "endpoints": endpoints,
-            "reason": finish.word(), "error": session.life.error().map(|(_, content)| content),
+            "reason": finish.word(), "error": session.machine.error().map(|(_, content)| content),
             "duration_ms": self.now.ms - session.created.ms,
             "packets_in": traffic.packets_in, "bytes_in": traffic.bytes_in,
             "packets_out": traffic.packets_out, "bytes_out": traffic.bytes_out,
@@ -51,7 +51,7 @@ impl Worker {
         if cut && let Some(error) = line["error"].as_str() {
             line["error"] = error.replace(&*session.name, &session_name(session, cut)).into();
         }
-        if let Some(monitoring) = session.inlet.listener.options.monitoring.as_ref() {
+        if let Some(monitoring) = session.listener.config.options.monitoring.as_ref() {
             let metadata = session.metadata();
             let labels = monitoring.labels.iter().take(LABELS);
             let read = |path: &String| Some((path.clone(), Path::new(path).read(&metadata)?.clone()));
@@ -61,7 +61,7 @@ impl Worker {
     }
 }
 
-/// A session's name, without what tells its client apart where addresses are cut.
+/// A session's name, without what tells its client cache_padded where addresses are cut.
 fn session_name(session: &Session, cut: bool) -> String {
     match session.peer.filter(|_| cut) {
         Some(peer) => session.name.replacen(&format!("{}:{}", peer.ip(), peer.port()), &cut_address(peer.ip()), 1),

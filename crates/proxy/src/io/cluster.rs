@@ -1,6 +1,6 @@
 //! Clusters while they run: balancing, circuits, the health of endpoints.
 
-use super::apart::Apart;
+use super::cache_padded::CachePadded;
 use super::health::Health;
 use super::rate::Limiter;
 use super::stats::Meter;
@@ -15,32 +15,32 @@ use std::sync::{Arc, Weak};
 
 /// What all workers share of one cluster.
 #[derive(Default)]
-pub(super) struct Outlet {
+pub(super) struct ClusterState {
     /// Stages that stand or connect.
     pub sessions: AtomicUsize,
     /// Stages that connect.
     pub pending: AtomicUsize,
     /// Stages between a failed attempt and the outcome of the next.
     pub retrying: AtomicUsize,
-    pub budget: Mutex<Budget>,
+    pub budget: Mutex<RetryBudget>,
     pub groups: Groups,
     pub meter: Meter,
     /// The same by session, where that is asked for; live sessions only.
     pub meters: Mutex<BTreeMap<String, Arc<Meter>>>,
-    pub limiter: Apart<Limiter>,
+    pub limiter: CachePadded<Limiter>,
     /// Sessions placed so far, for policies that go by turns.
     turns: AtomicU64,
 }
 
 /// Retries that a cluster may have: a fifth of its first attempts, and a few in any case.
 #[derive(Debug, Default)]
-pub(super) struct Budget {
+pub(super) struct RetryBudget {
     window: u64,
     attempts: u64,
     retries: u64,
 }
 
-impl Budget {
+impl RetryBudget {
     /// How long attempts and retries are counted against each other.
     const WINDOW_MS: u64 = 10_000;
     /// Retries per window without any attempts: ten a second.
@@ -77,13 +77,13 @@ pub(super) struct EndpointState {
 /// Shared states by the id of their object; they live as long as someone uses them.
 #[derive(Default)]
 pub(super) struct Registry {
-    outlets: Mutex<BTreeMap<ObjectId, Weak<Outlet>>>,
+    cluster_states: Mutex<BTreeMap<ObjectId, Weak<ClusterState>>>,
     endpoints: Mutex<BTreeMap<ObjectId, Weak<EndpointState>>>,
 }
 
 impl Registry {
-    fn outlet(&self, id: ObjectId) -> Arc<Outlet> {
-        shared(&mut self.outlets.lock(), id)
+    fn cluster_state(&self, id: ObjectId) -> Arc<ClusterState> {
+        shared(&mut self.cluster_states.lock(), id)
     }
 
     fn endpoints(&self, cluster: &Cluster) -> Vec<Arc<EndpointState>> {
@@ -105,41 +105,41 @@ fn shared<T: Default>(map: &mut BTreeMap<ObjectId, Weak<T>>, id: ObjectId) -> Ar
 }
 
 /// A cluster put together for its sessions: made once per change, away from the workers, and shared by them.
-pub(super) struct Layout {
+pub(super) struct ClusterRuntime {
     pub cluster: Arc<Cluster>,
-    pub outlet: Arc<Outlet>,
+    pub cluster_state: Arc<ClusterState>,
     balancer: Balancer,
     states: Vec<Arc<EndpointState>>,
 }
 
 /// Puts together the clusters that differ from those in force; the others stay as they are.
-pub(super) fn lay_out(
-    layouts: &Names<Layout>,
+pub(super) fn update_clusters(
+    clusters: &Names<ClusterRuntime>,
     changes: impl Iterator<Item = (Name, Option<Arc<Cluster>>)>,
     registry: &Registry,
     now: u64,
-) -> Names<Layout> {
-    let mut layouts = layouts.clone();
+) -> Names<ClusterRuntime> {
+    let mut clusters = clusters.clone();
     for (name, after) in changes {
         if let Some(cluster) = after {
-            let layout = Layout::new(cluster, layouts.get(&name).map(AsRef::as_ref), registry, now);
-            layouts.insert(name, Arc::new(layout));
+            let cluster_runtime = ClusterRuntime::new(cluster, clusters.get(&name).map(AsRef::as_ref), registry, now);
+            clusters.insert(name, Arc::new(cluster_runtime));
         } else {
-            layouts.remove(&name);
+            clusters.remove(&name);
         }
     }
-    layouts
+    clusters
 }
 
-impl Layout {
+impl ClusterRuntime {
     fn new(cluster: Arc<Cluster>, before: Option<&Self>, registry: &Registry, now: u64) -> Self {
         let balancer = match before.filter(|before| before.cluster.balancer == cluster.balancer) {
             Some(before) => before.balancer.rebuilt(members(&cluster)),
             None => Balancer::new(policy(&cluster.balancer), members(&cluster)),
         };
-        let outlet = registry.outlet(cluster.id);
-        outlet.limiter.set(cluster.options.qos.as_ref(), now);
-        Self { outlet, balancer, states: registry.endpoints(&cluster), cluster }
+        let cluster_state = registry.cluster_state(cluster.id);
+        cluster_state.limiter.set(cluster.options.qos.as_ref(), now);
+        Self { cluster_state, balancer, states: registry.endpoints(&cluster), cluster }
     }
 
     /// Whether the choice looks at the metadata.
@@ -157,7 +157,7 @@ impl Layout {
     ) -> Option<usize> {
         let sessions = |at: usize| self.states.get(at).map_or(0, |state| state.sessions.load(Relaxed) as u64);
         let by_turns = self.cluster.balancer == BalancerKind::RoundRobin;
-        let turn = if by_turns { self.outlet.turns.fetch_add(1, Relaxed) } else { 0 };
+        let turn = if by_turns { self.cluster_state.turns.fetch_add(1, Relaxed) } else { 0 };
         let picked =
             self.balancer.pick(&PickContext { metadata, client, random, sequence: turn, sessions: &sessions })?;
         if self.states[picked].health.lock().takes(now) {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_fifth_of_the_attempts_may_be_retries_and_a_new_window_begins_afresh() {
-        let mut budget = Budget::default();
+        let mut budget = RetryBudget::default();
         (0..1000).for_each(|_| budget.attempt(5));
         assert_eq!((0..1000).filter(|_| budget.retry(6)).count(), 300);
         assert_eq!((0..1000).filter(|_| budget.retry(10_000)).count(), 100);
@@ -235,15 +235,18 @@ mod tests {
         let changes = |now: &Names<Cluster>, then: &Names<Cluster>| {
             now.changes(then).map(|(name, cluster)| (name.clone(), cluster.cloned())).collect::<Vec<_>>().into_iter()
         };
-        let first = lay_out(&Names::default(), changes(&before, &Names::default()), &registry, 0);
+        let first = update_clusters(&Names::default(), changes(&before, &Names::default()), &registry, 0);
         let mut after = before.clone();
         after.insert("b".into(), cluster(2, "b"));
         after.insert("c".into(), cluster(3, "c"));
-        let second = lay_out(&first, changes(&after, &before), &registry, 0);
+        let second = update_clusters(&first, changes(&after, &before), &registry, 0);
         let same = |name: &str| Arc::ptr_eq(first.get(name).unwrap(), second.get(name).unwrap());
         assert_eq!((same("a"), same("b"), second.len()), (true, false, 3));
-        assert!(Arc::ptr_eq(&first.get("b").unwrap().outlet, &second.get("b").unwrap().outlet), "counts go on");
+        assert!(
+            Arc::ptr_eq(&first.get("b").unwrap().cluster_state, &second.get("b").unwrap().cluster_state),
+            "counts go on"
+        );
         after.remove("a");
-        assert!(lay_out(&second, changes(&after, &after), &registry, 0).get("a").is_some(), "nothing changed");
+        assert!(update_clusters(&second, changes(&after, &after), &registry, 0).get("a").is_some(), "nothing changed");
     }
 }

@@ -1,8 +1,8 @@
-//! What other threads ask of a worker.
+//! Commands from other threads to a worker.
 
 use super::flow::FlowKey;
 use super::link::{Codec, Link};
-use super::port::{Inlet, Port};
+use super::port::{ListenerState, Port};
 use super::session::{Decision, Session, Stage};
 use super::slab::Key;
 use super::sync::Member;
@@ -23,7 +23,7 @@ pub(super) enum Command {
     /// No new sessions by this port; the known ones are served on.
     Detach(Arc<Port>),
     /// End sessions of a listener that went and takes them along.
-    EndOf(Arc<Inlet>),
+    EndOf(Arc<ListenerState>),
     List {
         filter: SessionFilter,
         from: u64,
@@ -34,12 +34,12 @@ pub(super) enum Command {
     Sweep {
         filter: SessionFilter,
         from: u64,
-        how: Treatment,
-        reply: SyncSender<Swept>,
+        how: SweepAction,
+        reply: SyncSender<SweepResult>,
     },
-    Said(Vec<(Member, Vec<u8>)>),
+    GroupMessages(Vec<(Member, Vec<u8>)>),
     /// A JSONSocket client is done with the session of a flow.
-    Farewell {
+    CloseNotice {
         flow: FlowKey,
         token: u64,
     },
@@ -61,7 +61,7 @@ pub(super) enum Command {
 
 /// What is done to sessions that fit.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Treatment {
+pub(super) enum SweepAction {
     Count,
     End(Ending),
     /// Marks what leaves by the filter's listener or cluster with a code point.
@@ -73,7 +73,7 @@ const SLICE: usize = 256;
 
 /// What a sweep found, and where the next one begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Swept {
+pub(crate) struct SweepResult {
     pub worker: usize,
     pub count: usize,
     pub next: Option<u64>,
@@ -94,7 +94,7 @@ impl Ids {
     pub(super) fn of(session: &Session) -> Self {
         let decision = session.decision.as_ref();
         Self {
-            listener: session.inlet.listener.id,
+            listener: session.listener.config.id,
             rulelists: decision.map(|decision| decision.rulelists.clone()).unwrap_or_default(),
             rule: decision.map(|decision| decision.rule),
             route: decision.map(|decision| decision.route.id),
@@ -128,10 +128,10 @@ impl Worker {
         match command {
             Command::Attach(port) => self.attach(&port),
             Command::Detach(port) => self.detach(&port),
-            Command::EndOf(inlet) => {
+            Command::EndOf(listener) => {
                 let keys: Vec<Key> = self.by_sequence.values().copied().collect();
                 for key in keys {
-                    if self.sessions.get(key).is_some_and(|session| Arc::ptr_eq(&session.inlet, &inlet)) {
+                    if self.sessions.get(key).is_some_and(|session| Arc::ptr_eq(&session.listener, &listener)) {
                         self.end(key, Finish::Api, "Listener deleted from API");
                     }
                 }
@@ -139,8 +139,8 @@ impl Worker {
             // Whoever asked may have stopped waiting; then nobody needs the answer.
             Command::List { filter, from, limit, reply } => drop(reply.send(self.list(&filter, from, limit))),
             Command::Sweep { filter, from, how, reply } => drop(reply.send(self.sweep(&filter, from, how))),
-            Command::Said(messages) => self.said.extend(messages),
-            Command::Farewell { flow, token } => self.take_leave(flow, token),
+            Command::GroupMessages(messages) => self.group_messages.extend(messages),
+            Command::CloseNotice { flow, token } => self.handle_close_notice(flow, token),
             Command::Answer { session, response } => self.handle_api_answer(session, &response),
             Command::Resolved { session, stage, addresses } => self.resolved(session, stage, &addresses),
             Command::Drain => {
@@ -150,7 +150,7 @@ impl Worker {
                 }
             }
             #[cfg(test)]
-            Command::Fault => panic!("a fault that a test made"),
+            Command::Fault => panic!("fault injected by a test"),
             Command::Stop => {
                 let keys: Vec<Key> = self.by_sequence.values().copied().collect();
                 for key in keys {
@@ -163,8 +163,8 @@ impl Worker {
 
     pub(super) fn attach(&mut self, port: &Arc<Port>) {
         let Some(fd) = port.socket(self.id) else { return };
-        let inlet = port.listener.load_full();
-        let qos = inlet.as_ref().and_then(|inlet| inlet.listener.options.qos.as_ref());
+        let listener = port.listener.load_full();
+        let qos = listener.as_ref().and_then(|listener| listener.config.options.qos.as_ref());
         sys::set_dscp(fd, code_point(qos));
         let reads_dscp = qos.is_some();
         if reads_dscp {
@@ -176,24 +176,24 @@ impl Worker {
             open.reads_dscp |= reads_dscp;
         } else {
             if let Err(error) = self.epoll.add(fd, Token::Port(id).pack(), sys::READ) {
-                tracing::error!(%error, place = ?port.place, "a listening socket cannot be watched");
+                tracing::error!(%error, address = ?port.bind_address, "cannot watch a listening socket");
                 return;
             }
-            if let Some((family, at)) = port.place.end() {
+            if let Some((family, at)) = port.bind_address.end() {
                 self.listening.entry((family, port.local.port())).or_default().push(at.ip());
             }
             self.ports.insert(id, OpenPort { port: Arc::clone(port), fd, detached: false, drops: 0, reads_dscp });
         }
-        if let Some(inlet) = inlet.filter(|inlet| inlet.is_singleton()) {
-            self.open_singleton(port, &inlet);
+        if let Some(listener) = listener.filter(|listener| listener.is_singleton()) {
+            self.open_singleton(port, &listener);
         }
     }
 
     /// The session of a singleton exists without any packet.
-    fn open_singleton(&mut self, port: &Arc<Port>, inlet: &Inlet) {
-        let ListenerSpec::Udp(udp) = inlet.listener.spec.transport() else { return };
+    fn open_singleton(&mut self, port: &Arc<Port>, listener: &ListenerState) {
+        let ListenerSpec::Udp(udp) = listener.config.spec.transport() else { return };
         let (Some(address), Some(peer_port)) = (udp.connect.address, udp.connect.port) else { return };
-        let address = self.shared.home.meant(address);
+        let address = self.shared.host_mapping.map_address(address);
         if address.is_ipv4() != port.local.is_ipv4() {
             return;
         }
@@ -216,7 +216,7 @@ impl Worker {
     }
 
     pub(super) fn end(&mut self, key: Key, finish: Finish, content: &'static str) {
-        self.visit(key, |worker, session| session.life.handle_end(finish, Some(content), worker.now));
+        self.with_session(key, |worker, session| session.machine.handle_end(finish, Some(content), worker.now));
     }
 
     /// The live session of a name, if it is here and fits.
@@ -225,7 +225,7 @@ impl Worker {
     }
 
     /// Looks at the next sessions in order; packets wait for one slice at most.
-    fn sweep(&mut self, filter: &SessionFilter, from: u64, how: Treatment) -> Swept {
+    fn sweep(&mut self, filter: &SessionFilter, from: u64, how: SweepAction) -> SweepResult {
         let (keys, next) = if let Some(name) = &filter.name {
             (self.named(name, filter).into_iter().collect(), None)
         } else {
@@ -237,13 +237,13 @@ impl Worker {
         };
         for key in &keys {
             match how {
-                Treatment::Count => {}
-                Treatment::End(Ending::End(content)) => self.end(*key, Finish::Api, content),
-                Treatment::End(Ending::Disconnect) => self.disconnect(*key, filter.endpoint),
-                Treatment::Mark(dscp) => self.mark(*key, filter, dscp),
+                SweepAction::Count => {}
+                SweepAction::End(Ending::End(content)) => self.end(*key, Finish::Api, content),
+                SweepAction::End(Ending::Disconnect) => self.disconnect(*key, filter.endpoint),
+                SweepAction::Mark(dscp) => self.mark(*key, filter, dscp),
             }
         }
-        Swept { worker: self.id, count: keys.len(), next }
+        SweepResult { worker: self.id, count: keys.len(), next }
     }
 
     fn mark(&self, key: Key, filter: &SessionFilter, dscp: u8) {
@@ -262,7 +262,9 @@ impl Worker {
             stage.endpoint.as_ref().is_some_and(|used| endpoint.is_none_or(|wanted| wanted == used.id))
         });
         if let Some(stage) = at {
-            self.visit(key, |worker, session| worker.disconnect_stage(session, stage, "Endpoint deleted from API"));
+            self.with_session(key, |worker, session| {
+                worker.disconnect_stage(session, stage, "Endpoint deleted from API")
+            });
         }
     }
 
@@ -301,7 +303,7 @@ impl Worker {
         let ingress = session.decision.as_ref().map_or(0, |decision| decision.route.ingress.len());
         let before = stages.by_ref().take(ingress).collect();
         let destination = stages.next();
-        let source = if session.life.is_over() {
+        let source = if session.machine.is_over() {
             "END"
         } else if is_handshaking(session) {
             "INIT"
@@ -312,15 +314,15 @@ impl Worker {
             name: session.name.to_string(),
             metadata: session.metadata(),
             source: SourceDump {
-                origin: Arc::clone(&session.inlet.listener.name),
-                listener: Arc::clone(&session.inlet.listener),
+                origin: Arc::clone(&session.listener.config.name),
+                listener: Arc::clone(&session.listener.config),
                 status: source,
             },
             destination,
             ingress: before,
             egress: stages.collect(),
-            status: session.life.status().word(),
-            events: session.life.events(&session.name),
+            status: session.machine.status().word(),
+            events: session.machine.events(&session.name),
             traffic: self.traffic(session.key),
             created: Duration::from_millis(session.created.unix),
             idle: Duration::from_millis(self.now.ms - self.hot[session.key.slot as usize].seen),
@@ -343,7 +345,7 @@ fn fits(session: &Session, filter: &SessionFilter) -> bool {
     let staged = |wanted: &Option<ObjectId>, id: &dyn Fn(&Stage) -> Option<ObjectId>| {
         wanted.is_none_or(|wanted| session.stages.iter().any(|stage| id(stage) == Some(wanted)))
     };
-    listener.is_none_or(|wanted| session.inlet.listener.id == wanted)
+    listener.is_none_or(|wanted| session.listener.config.id == wanted)
         && decided(rulelist, &|decision, wanted| decision.rulelists.contains(&wanted))
         && decided(rule, &|decision, wanted| decision.rule == wanted)
         && decided(route, &|decision, wanted| decision.route.id == wanted)
@@ -353,7 +355,7 @@ fn fits(session: &Session, filter: &SessionFilter) -> bool {
 
 fn is_handshaking(session: &Session) -> bool {
     let upgrading = matches!(&session.source, Link::Stream(stream) if matches!(&stream.codec, Codec::Ws(state) if state.nonce.is_some()));
-    upgrading || matches!(session.greeting, super::session::Greeting::Waiting(_))
+    upgrading || matches!(session.handshake, super::session::ServerHandshake::Waiting(_))
 }
 
 fn dump_stage(session: &Session, at: usize) -> StageDump {
@@ -364,6 +366,7 @@ fn dump_stage(session: &Session, at: usize) -> StageDump {
         Some(endpoint) => StageEnd::Endpoint(Arc::clone(endpoint)),
         None => StageEnd::None,
     };
-    let status = if session.life.status() == Status::Destroyed { "END" } else { session.life.stage_status(at).word() };
+    let status =
+        if session.machine.status() == Status::Destroyed { "END" } else { session.machine.stage_status(at).word() };
     StageDump { origin: Arc::clone(&stage.cluster_name), end, status }
 }

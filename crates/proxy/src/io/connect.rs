@@ -1,10 +1,10 @@
 //! Connecting stages.
 
-use super::circuit::{settle_pending, settle_retry};
-use super::cluster::Layout;
+use super::circuit::{finish_pending, finish_retry};
+use super::cluster::ClusterRuntime;
 use super::link::{Codec, Link, Stream, WsState};
-use super::loops::Family;
-use super::session::{Handshake, Session};
+use super::loop_detection::Family;
+use super::session::{ClientHandshake, Session};
 use super::slab::Key;
 use super::sync::Member;
 use super::sys::{self, UnixKind};
@@ -26,7 +26,7 @@ use std::time::Instant;
 
 /// What came of an attempt.
 enum Attempt {
-    Stands,
+    Connected,
     /// The socket connects, a name is looked up, or a handshake is under way.
     Pending,
 }
@@ -36,7 +36,7 @@ impl Worker {
     pub(super) fn connect(&mut self, session: &mut Session, stage: usize) {
         session.stages[stage].began = self.now.ms;
         match self.attempt(session, stage, None) {
-            Ok(Attempt::Stands) => self.stage_stands(session, stage),
+            Ok(Attempt::Connected) => self.stage_connected(session, stage),
             Ok(Attempt::Pending) => {}
             Err(failure) => self.stage_failed(session, stage, failure),
         }
@@ -44,65 +44,65 @@ impl Worker {
 
     /// Goes on with an attempt whose name was looked up.
     pub(super) fn resolved(&mut self, key: Key, stage: usize, addresses: &[IpAddr]) {
-        self.visit(key, |worker, session| {
-            if session.life.is_over()
+        self.with_session(key, |worker, session| {
+            if session.machine.is_over()
                 || stage >= session.stages.len()
                 || !matches!(session.stages[stage].link, Link::None)
             {
                 return;
             }
             match worker.attempt(session, stage, Some(addresses)) {
-                Ok(Attempt::Stands) => worker.stage_stands(session, stage),
+                Ok(Attempt::Connected) => worker.stage_connected(session, stage),
                 Ok(Attempt::Pending) => {}
                 Err(failure) => worker.stage_failed(session, stage, failure),
             }
         });
     }
 
-    pub(super) fn stage_stands(&mut self, session: &mut Session, stage: usize) {
+    pub(super) fn stage_connected(&mut self, session: &mut Session, stage: usize) {
         let now = self.now;
         self.stats.connect.observe(now.ms - session.stages[stage].began);
         let place = &mut session.stages[stage];
-        place.unproven = place.state.is_some();
+        place.unconfirmed = place.state.is_some();
         // That a datagram socket is connected says nothing about the other end.
         if let (Link::Stream(_), Some(state)) = (&place.link, &place.state) {
             state.health.lock().connected();
         }
-        settle_pending(place);
-        settle_retry(place);
-        session.life.handle_connected(stage, now);
+        finish_pending(place);
+        finish_retry(place);
+        session.machine.handle_connected(stage, now);
     }
 
     pub(super) fn stage_failed(&mut self, session: &mut Session, stage: usize, failure: Failure) {
-        if failure.blames_endpoint {
-            self.blame(&session.stages[stage]);
+        if failure.endpoint_fault {
+            self.record_failure(&session.stages[stage]);
         }
-        let again = session.life.would_retry(stage, &failure);
+        let again = session.machine.would_retry(stage, &failure);
         let failure = if again { self.admit_retry(&mut session.stages[stage]).unwrap_or(failure) } else { failure };
-        self.give_up_stage(session, stage);
-        session.life.handle_failure(stage, &failure, &session.name, self.now);
+        self.release_stage(session, stage);
+        session.machine.handle_failure(stage, &failure, &session.name, self.now);
     }
 
     /// Releases what a stage holds: socket, counts, group.
-    pub(super) fn give_up_stage(&mut self, session: &mut Session, stage: usize) {
+    pub(super) fn release_stage(&mut self, session: &mut Session, stage: usize) {
         let key = session.key;
         let link = std::mem::take(&mut session.stages[stage].link);
         if let Link::Datagram(socket) = &link {
-            self.say_farewell(session, stage, socket);
+            self.send_close_notice(session, stage, socket);
         }
         let place = &mut session.stages[stage];
-        settle_pending(place);
+        finish_pending(place);
         place.handshake = None;
-        if let (Link::Sync(membership), Some(outlet)) = (&link, &place.outlet) {
-            outlet.groups.leave(membership);
+        if let (Link::Sync(membership), Some(cluster_state)) = (&link, &place.cluster_state) {
+            cluster_state.groups.leave(membership);
         }
-        if let Some(outlet) = place.outlet.take() {
-            outlet.sessions.fetch_sub(1, Relaxed);
+        if let Some(cluster_state) = place.cluster_state.take() {
+            cluster_state.sessions.fetch_sub(1, Relaxed);
             if place.cluster.as_ref().is_some_and(|cluster| cluster.spec == ClusterSpec::Stdio) {
                 self.shared.stdio.leave(Member { worker: self.id, session: key, at: stage + 1 });
             }
             if place.meter.take().is_some() {
-                outlet.meters.lock().remove(&*session.name);
+                cluster_state.meters.lock().remove(&*session.name);
             }
         }
         if let Some(state) = place.state.take() {
@@ -116,11 +116,12 @@ impl Worker {
 
     fn attempt(&mut self, session: &mut Session, stage: usize, found: Option<&[IpAddr]>) -> Result<Attempt, Failure> {
         let name = &session.stages[stage].cluster_name;
-        let layout = self.layouts.get(name).cloned();
-        let layout = layout.ok_or_else(|| Failure::not_found(format!("Cannot find cluster \"{name}\"")))?;
-        let cluster = &layout.cluster;
-        if session.stages[stage].outlet.is_none() {
-            self.count_stage(&mut session.stages[stage], &layout)?;
+        let cluster_runtime = self.clusters.get(name).cloned();
+        let cluster_runtime =
+            cluster_runtime.ok_or_else(|| Failure::not_found(format!("Cannot find cluster \"{name}\"")))?;
+        let cluster = &cluster_runtime.cluster;
+        if session.stages[stage].cluster_state.is_none() {
+            self.count_stage(&mut session.stages[stage], &cluster_runtime)?;
         }
         if cluster.spec.is_virtual() {
             return self.join_virtual(session, stage, cluster);
@@ -130,24 +131,29 @@ impl Worker {
         let named =
             cluster.endpoints.is_empty() && matches!(transport, ClusterSpec::Uds(uds) if uds.filename.is_some());
         if !named && (session.stages[stage].endpoint.is_none() || found.is_none()) {
-            self.choose_endpoint(session, stage, &layout)?;
+            self.choose_endpoint(session, stage, &cluster_runtime)?;
         }
         let Some(link) = self.open_transport(session, stage, transport, found)? else { return Ok(Attempt::Pending) };
         self.watch_stage(session, stage, link)?;
         let handshake = self.begin_handshake(session, stage, &cluster.spec);
         let connecting =
             matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || is_upgrading(stream));
-        Ok(if connecting || handshake { Attempt::Pending } else { Attempt::Stands })
+        Ok(if connecting || handshake { Attempt::Pending } else { Attempt::Connected })
     }
 
-    fn choose_endpoint(&mut self, session: &mut Session, stage: usize, layout: &Layout) -> Result<(), Failure> {
-        let metadata = if layout.needs_metadata() { session.metadata() } else { Value::Null };
-        let picked = layout.pick(&metadata, session.peer, self.next_random(), self.now.ms);
+    fn choose_endpoint(
+        &mut self,
+        session: &mut Session,
+        stage: usize,
+        cluster_runtime: &ClusterRuntime,
+    ) -> Result<(), Failure> {
+        let metadata = if cluster_runtime.needs_metadata() { session.metadata() } else { Value::Null };
+        let picked = cluster_runtime.pick(&metadata, session.peer, self.next_random(), self.now.ms);
         let picked = picked.ok_or_else(|| Failure::not_found("No endpoint in cluster"))?;
-        let state = Arc::clone(layout.state(picked));
+        let state = Arc::clone(cluster_runtime.state(picked));
         state.sessions.fetch_add(1, Relaxed);
         let place = &mut session.stages[stage];
-        place.endpoint = layout.cluster.endpoints.get(picked).cloned();
+        place.endpoint = cluster_runtime.cluster.endpoints.get(picked).cloned();
         if let Some(old) = place.state.replace(state) {
             old.sessions.fetch_sub(1, Relaxed);
         }
@@ -181,7 +187,7 @@ impl Worker {
             | ClusterSpec::JsonEncap
             | ClusterSpec::JsonDecap
             | ClusterSpec::Controller => {
-                return Err(Failure::connect("The transport has no sockets").final_one());
+                return Err(Failure::connect("The transport has no sockets").permanent());
             }
         };
         let url = if let ClusterSpec::WebSocket(ws) = spec { Some(Self::ws_target(session, ws)) } else { None };
@@ -190,7 +196,7 @@ impl Worker {
             .and_then(|url| url.port)
             .or(session.stages[stage].endpoint.as_ref().and_then(|e| e.port))
             .or(port);
-        let port = port.ok_or_else(|| Failure::connect("No remote port defined").final_one())?;
+        let port = port.ok_or_else(|| Failure::connect("No remote port defined").permanent())?;
         let endpoint = session.stages[stage].endpoint.as_ref();
         let host = url.as_ref().and_then(|url| url.host.as_deref()).or(endpoint.map(|e| &*e.address)).unwrap_or("");
         let address = if let Some(address) = literal(host) {
@@ -200,13 +206,13 @@ impl Worker {
             self.address_of(session, stage, &host, found)?
         };
         let Some(address) = address else { return Ok(None) };
-        let address = self.shared.home.meant(address);
+        let address = self.shared.host_mapping.map_address(address);
         self.check_policy(address, port)?;
         let to = SocketAddr::new(address, port);
         let from = Self::local_end(bind, address, session.sequence);
         let is_udp = matches!(spec, ClusterSpec::Udp(_));
         let socket = self.open_socket(session, stage, is_udp, to, from);
-        let socket = self.granted(socket).map_err(|error| connect_failure(&error, to, from))?;
+        let socket = self.check_descriptor_limit(socket).map_err(|error| connect_failure(&error, to, from))?;
         if is_udp {
             return Ok(Some(Link::Datagram(socket)));
         }
@@ -256,20 +262,20 @@ impl Worker {
         let endpoint = session.stages[stage].endpoint.as_ref();
         let path = endpoint.map(|e| e.address.as_str()).filter(|path| path.starts_with('/'));
         let path = path.map(FilePath::new).or(uds.filename.as_deref()).unwrap_or(FilePath::new(""));
-        let home = &self.shared.home;
-        let real = home.real(path);
-        if !allowed_path(&real, &home.directories(&self.snapshot.admin.uds_dirs)) {
-            return Err(Failure::connect(format!("{} is outside admin.uds_dirs", path.display())).final_one());
+        let host_mapping = &self.shared.host_mapping;
+        let real = host_mapping.map_path(path);
+        if !allowed_path(&real, &host_mapping.directories(&self.snapshot.admin.uds_dirs)) {
+            return Err(Failure::connect(format!("{} is outside admin.uds_dirs", path.display())).permanent());
         }
         let kind = match uds.kind {
             UdsType::Stream => UnixKind::Stream,
             UdsType::Seqpacket => UnixKind::SeqPacket,
             UdsType::Datagram => UnixKind::Datagram,
         };
-        let socket = self.granted(sys::unix_connected(&real, kind));
+        let socket = self.check_descriptor_limit(sys::unix_connected(&real, kind));
         let socket = socket.map_err(|error| {
             Failure::connect(format!("connect {} {}", sys::error_name(&error), path.display()))
-                .blaming(sys::is_peers_fault(&error))
+                .with_endpoint_fault(sys::is_peers_fault(&error))
         })?;
         Ok(match kind {
             UnixKind::Stream => Link::Stream(Box::new(Stream::new(socket, self.codec(uds.framing)))),
@@ -306,7 +312,7 @@ impl Worker {
 
     fn check_policy(&self, address: IpAddr, port: u16) -> Result<(), Failure> {
         self.snapshot.admin.endpoint_policy.check(address, port).map_err(|why| {
-            Failure::connect(format!("{} may not be connected to: {why}", SocketAddr::new(address, port))).final_one()
+            Failure::connect(format!("Connecting to {} is denied: {why}", SocketAddr::new(address, port))).permanent()
         })
     }
 
@@ -344,12 +350,12 @@ impl Worker {
         // Only a proxy of ours gets its header repeated, so only there labels and words of ours are understood.
         let header = if json.retransmit_ms > 0 {
             let counted = json_socket::count_hop(&header, session.hops);
-            json_socket::add_token(&counted, self.farewell_token(session, stage))
+            json_socket::add_token(&counted, self.close_token(session, stage))
         } else {
             header
         };
         let handshake =
-            Handshake { header, answer: Vec::new(), retransmit_ms: json.retransmit_ms, sent_at: self.now.ms };
+            ClientHandshake { header, answer: Vec::new(), retransmit_ms: json.retransmit_ms, sent_at: self.now.ms };
         session.stages[stage].handshake = Some(Box::new(handshake));
         let ready =
             !matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || is_upgrading(stream));
@@ -376,15 +382,16 @@ impl Worker {
                         "SyncCluster.stream: reject: Session: \"{}\": query \"{}\": empty label",
                         session.name, sync.query
                     );
-                    return Err(Failure::not_found(content).final_one());
+                    return Err(Failure::not_found(content).permanent());
                 };
                 let member = Member { worker: self.id, session: session.key, at: stage + 1 };
-                let outlet = session.stages[stage].outlet.clone().ok_or_else(|| Failure::not_found("No group"))?;
+                let cluster_state =
+                    session.stages[stage].cluster_state.clone().ok_or_else(|| Failure::not_found("No group"))?;
                 let most = if sync.pair { 2 } else { sync.max_members };
-                let joined = outlet.groups.join(&key, member, most);
+                let joined = cluster_state.groups.join(&key, member, most);
                 let (membership, waiting) = joined.map_err(|full| Failure::unavailable(full.to_string()))?;
                 session.stages[stage].link = Link::Sync(Box::new(membership));
-                self.said.extend(waiting.into_iter().map(|message| (member, message)));
+                self.group_messages.extend(waiting.into_iter().map(|message| (member, message)));
             }
             ClusterSpec::Stdio => {
                 if !self.snapshot.admin.allow_stdio {
@@ -415,7 +422,7 @@ impl Worker {
             | ClusterSpec::JsonDecap
             | ClusterSpec::Controller => session.stages[stage].link = Link::Virtual,
         }
-        Ok(Attempt::Stands)
+        Ok(Attempt::Connected)
     }
 
     fn ws_stream(
@@ -495,8 +502,8 @@ const METERED: usize = 1000;
 /// Counts a session by its name, as long as there is room for names.
 fn meter_session(session: &mut Session, stage: usize) {
     let place = &mut session.stages[stage];
-    let Some(outlet) = &place.outlet else { return };
-    let mut meters = outlet.meters.lock();
+    let Some(cluster_state) = &place.cluster_state else { return };
+    let mut meters = cluster_state.meters.lock();
     if meters.len() < METERED {
         place.meter = Some(Arc::clone(meters.entry(session.name.to_string()).or_default()));
     }
@@ -515,10 +522,10 @@ fn literal(host: &str) -> Option<IpAddr> {
 fn connect_failure(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) -> Failure {
     if error.raw_os_error() == Some(libc::EAGAIN) || error.raw_os_error() == Some(libc::EADDRNOTAVAIL) && from.is_none()
     {
-        return Failure::connect(format!("no local port left to {to}"));
+        return Failure::connect(format!("no free local port to connect to {to}"));
     }
     Failure::connect(format!("connect {} {}:{}", sys::error_name(error), to.ip(), to.port()))
-        .blaming(sys::is_peers_fault(error))
+        .with_endpoint_fault(sys::is_peers_fault(error))
 }
 
 /// Whether a path lies in one of the directories, links on the way resolved, and is no link itself.

@@ -1,26 +1,26 @@
 //! The handle to all workers.
 
-use super::apart::Apart;
-use super::cluster::lay_out;
-use super::commands::{Command, Swept, Treatment, code_point};
+use super::cache_padded::CachePadded;
+use super::cluster::update_clusters;
+use super::commands::{Command, SweepAction, SweepResult, code_point};
 use super::connect::allowed_path;
 use super::log::Sink;
-use super::loops::Loops;
-use super::port::{Inlet, Place, Port, bind_error, is_optional, places};
+use super::loop_detection::LoopDetector;
+use super::port::{BindAddress, ListenerState, Port, bind_addresses, bind_error, is_optional};
 use super::resolve::{Lookup, Resolver};
 use super::ring::Ring;
 use super::shared::{InForce, SessionNames, Shared};
 use super::stats::{DROPS, LIMITS, WorkerStats};
 use super::sys::{self, Buffers};
-use super::worker::{Ended, Worker};
+use super::worker::{Worker, WorkerExit};
 use crate::config::engine::{
     BindError, ByObject, Ending, Engine, Metered, Page, SessionDump, SessionFilter, SessionPage, Stats,
 };
-use crate::config::home::Home;
+use crate::config::host_mapping::HostMapping;
 use crate::config::snapshot::Snapshot;
 use crate::config::types::{Admin, ClusterSpec, Listener, Qos};
 use crate::proto::session::Finish;
-use crate::rest::exchange::Desk;
+use crate::rest::exchange::ApiHandler;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ const COMMANDS: usize = 65_536;
 /// Sessions that one worker lists at a time: packets wait for about a tenth of a millisecond.
 const SLICE: usize = 10;
 /// How long an answer of a worker is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts to start a worker, and the time between two.
 const RESTARTS: usize = 100;
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
@@ -51,13 +51,19 @@ pub struct Options {
     /// Whether worker threads stay on one processor each.
     pub pin: bool,
     pub buffers: Buffers,
-    pub home: Home,
-    pub desk: Option<Arc<dyn Desk>>,
+    pub host_mapping: HostMapping,
+    pub api_handler: Option<Arc<dyn ApiHandler>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { workers: 0, pin: false, buffers: Buffers::Large, home: Home::default(), desk: None }
+        Self {
+            workers: 0,
+            pin: false,
+            buffers: Buffers::Large,
+            host_mapping: HostMapping::default(),
+            api_handler: None,
+        }
     }
 }
 
@@ -69,15 +75,15 @@ pub struct DataPlane {
     ports: Mutex<Ports>,
 }
 
-/// Ports by place, and the listeners in force.
+/// Ports by address, and the listeners in force.
 #[derive(Default)]
 struct Ports {
-    by_place: BTreeMap<Place, Weak<Port>>,
+    by_address: BTreeMap<BindAddress, Weak<Port>>,
     listeners: BTreeMap<Arc<str>, Running>,
 }
 
 struct Running {
-    inlet: Arc<Inlet>,
+    listener: Arc<ListenerState>,
     ports: Vec<Arc<Port>>,
 }
 
@@ -89,7 +95,7 @@ impl DataPlane {
 
     /// The same, with names of endpoints looked up by `lookup`.
     pub fn start_with_names(options: Options, lookup: &Lookup) -> io::Result<Arc<Self>> {
-        let Options { workers, pin, buffers, home, desk } = options;
+        let Options { workers, pin, buffers, host_mapping, api_handler } = options;
         let workers = if workers == 0 { sys::processors() } else { workers };
         let descriptors = sys::raise_descriptor_limit();
         let rings = (0..workers).map(|_| Ring::new(COMMANDS)).collect::<io::Result<_>>()?;
@@ -98,18 +104,18 @@ impl DataPlane {
             generation: AtomicU64::new(0),
             registry: super::cluster::Registry::default(),
             names: SessionNames::default(),
-            counts: Apart::default(),
+            counts: CachePadded::default(),
             most_sessions: (descriptors - RESERVE.min(descriptors / 4)) as usize,
             stats: (0..workers).map(|_| Arc::new(WorkerStats::default())).collect(),
             rings,
-            desk,
-            sink: Sink::start(home.clone())?,
-            home,
+            api_handler,
+            sink: Sink::start(host_mapping.clone())?,
+            host_mapping,
             resolver: Resolver::start(lookup)?,
-            loops: Loops::default(),
+            loops: LoopDetector::default(),
             stdio: Arc::default(),
             seed: sys::random_u64(),
-            farewell_seed: sys::random_u64(),
+            close_token_seed: sys::random_u64(),
         });
         let threads = (0..workers).map(|id| spawn(id, Arc::clone(&shared), pin)).collect::<io::Result<_>>()?;
         Ok(Arc::new(Self { shared, buffers, threads: Mutex::new(threads), ports: Mutex::default() }))
@@ -134,7 +140,7 @@ impl DataPlane {
         self.tell_all(|| Command::Stop);
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a worker had ended before it was told to");
+                tracing::error!("a worker thread panicked");
             }
         }
         self.ports.lock().listeners.clear();
@@ -153,7 +159,7 @@ impl DataPlane {
     fn tell_all(&self, command: impl Fn() -> Command) {
         for ring in &self.shared.rings {
             if ring.push(command()).is_err() {
-                tracing::error!("a worker does not keep up: a command was dropped");
+                tracing::error!("a worker is overloaded: a command was dropped");
             }
         }
     }
@@ -163,12 +169,12 @@ impl DataPlane {
         let (sender, receiver) = sync_channel(self.shared.rings.len());
         let asked = self.shared.rings.iter().filter(|ring| ring.push(question(sender.clone())).is_ok()).count();
         drop(sender);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + REPLY_TIMEOUT;
         (0..asked).map_while(|_| receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok()).collect()
     }
 
     /// Looks at all sessions, slice by slice, all workers side by side.
-    fn sweep(&self, filter: &SessionFilter, how: Treatment) -> usize {
+    fn sweep(&self, filter: &SessionFilter, how: SweepAction) -> usize {
         let (sender, receiver) = sync_channel(self.shared.rings.len());
         let ask = |worker: usize, from: u64| {
             let reply = sender.clone();
@@ -180,7 +186,9 @@ impl DataPlane {
             let asked = (0..from.len()).filter(|at| from[*at].is_some_and(|next| ask(*at, next))).count();
             from.fill(None);
             for _ in 0..asked {
-                let Ok(Swept { worker, count, next }) = receiver.recv_timeout(PATIENCE) else { return total };
+                let Ok(SweepResult { worker, count, next }) = receiver.recv_timeout(REPLY_TIMEOUT) else {
+                    return total;
+                };
                 total += count;
                 from[worker] = next;
             }
@@ -192,16 +200,16 @@ impl DataPlane {
     fn open_ports(&self, ports: &Ports, listener: &Listener, admin: &Admin) -> Result<Vec<Arc<Port>>, BindError> {
         let workers = self.shared.rings.len();
         let mut opened = Vec::new();
-        for place in places(listener, &self.shared.home) {
-            if let Place::Unix(path, _) = &place
-                && !allowed_path(path, &self.shared.home.directories(&admin.uds_dirs))
+        for address in bind_addresses(listener, &self.shared.host_mapping) {
+            if let BindAddress::Unix(path, _) = &address
+                && !allowed_path(path, &self.shared.host_mapping.directories(&admin.uds_dirs))
             {
-                return Err(bind_error(listener, &place, &io::Error::from_raw_os_error(libc::EACCES)));
+                return Err(bind_error(listener, &address, &io::Error::from_raw_os_error(libc::EACCES)));
             }
-            let known = ports.by_place.get(&place).and_then(Weak::upgrade);
-            match known.map_or_else(|| Port::open(place.clone(), listener, workers, self.buffers), Ok) {
+            let known = ports.by_address.get(&address).and_then(Weak::upgrade);
+            match known.map_or_else(|| Port::open(address.clone(), listener, workers, self.buffers), Ok) {
                 Ok(port) => opened.push(port),
-                Err(error) if is_optional(&place, &error) && !opened.is_empty() => {}
+                Err(error) if is_optional(&address, &error) && !opened.is_empty() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -224,8 +232,8 @@ impl Engine for DataPlane {
         let mut edited = BTreeMap::new();
         for before in next.changed_listeners.iter().filter_map(|change| change.before.as_ref()) {
             if let Some(running) = ports.listeners.remove(&before.name) {
-                let limiter = Arc::clone(&running.inlet.limiter);
-                edited.insert(Arc::clone(&before.name), (running.inlet.counts.next.load(Relaxed), limiter));
+                let limiter = Arc::clone(&running.listener.limiter);
+                edited.insert(Arc::clone(&before.name), (running.listener.counts.next.load(Relaxed), limiter));
                 gone.push(running);
             }
         }
@@ -233,32 +241,32 @@ impl Engine for DataPlane {
         for (listener, opened) in opened {
             let (next_number, limiter) = edited.get(&listener.name).cloned().unwrap_or_default();
             let name = Arc::clone(&listener.name);
-            let inlet = Arc::new(Inlet::new(listener, next_number, limiter));
+            let listener = Arc::new(ListenerState::new(listener, next_number, limiter));
             for port in &opened {
-                port.listener.store(Some(Arc::clone(&inlet)));
-                ports.by_place.insert(port.place.clone(), Arc::downgrade(port));
+                port.listener.store(Some(Arc::clone(&listener)));
+                ports.by_address.insert(port.bind_address.clone(), Arc::downgrade(port));
                 self.tell_all(|| Command::Attach(Arc::clone(port)));
             }
             kept.extend(opened.iter().cloned());
-            ports.listeners.insert(name, Running { inlet, ports: opened });
+            ports.listeners.insert(name, Running { listener, ports: opened });
         }
         for running in gone {
             for port in running.ports.iter().filter(|port| !kept.iter().any(|kept| Arc::ptr_eq(kept, port))) {
                 port.listener.store(None);
                 self.tell_all(|| Command::Detach(Arc::clone(port)));
             }
-            let edited = ports.listeners.contains_key(&running.inlet.listener.name);
-            if running.inlet.listener.options.remove_orphan_sessions && !edited {
-                self.tell_all(|| Command::EndOf(Arc::clone(&running.inlet)));
+            let edited = ports.listeners.contains_key(&running.listener.config.name);
+            if running.listener.config.options.remove_orphan_sessions && !edited {
+                self.tell_all(|| Command::EndOf(Arc::clone(&running.listener)));
             }
         }
-        ports.by_place.retain(|_, port| port.strong_count() > 0);
+        ports.by_address.retain(|_, port| port.strong_count() > 0);
         drop(ports);
         // When all workers have passed this point, no session is set up with the old configuration any more.
         let nobody = SessionFilter { name: Some(String::new()), ..SessionFilter::default() };
-        self.sweep(&nobody, Treatment::Count);
+        self.sweep(&nobody, SweepAction::Count);
         for (sessions, dscp) in marks {
-            self.sweep(&sessions, Treatment::Mark(dscp));
+            self.sweep(&sessions, SweepAction::Mark(dscp));
         }
         Ok(())
     }
@@ -286,11 +294,11 @@ impl Engine for DataPlane {
     }
 
     fn count(&self, filter: &SessionFilter) -> usize {
-        self.sweep(filter, Treatment::Count)
+        self.sweep(filter, SweepAction::Count)
     }
 
     fn end(&self, filter: &SessionFilter, how: Ending) -> usize {
-        self.sweep(filter, Treatment::End(how))
+        self.sweep(filter, SweepAction::End(how))
     }
 
     fn stats(&self) -> Stats {
@@ -346,18 +354,18 @@ impl DataPlane {
         let marks = marks(&before.snapshot, next);
         let changes = next.clusters.changes(&before.snapshot.clusters);
         let changes = changes.map(|(name, cluster)| (Arc::clone(name), cluster.cloned()));
-        let layouts = lay_out(&before.layouts, changes, &self.shared.registry, sys::monotonic_ms());
-        self.shared.in_force.store(Arc::new(InForce { snapshot: Arc::clone(next), layouts }));
+        let clusters = update_clusters(&before.clusters, changes, &self.shared.registry, sys::monotonic_ms());
+        self.shared.in_force.store(Arc::new(InForce { snapshot: Arc::clone(next), clusters }));
         self.shared.generation.store(next.generation, Release);
         marks
     }
 
     fn add_clusters(&self, total: &mut Stats) {
         let in_force = self.shared.in_force.load();
-        for layout in in_force.layouts.iter() {
-            let cluster = &layout.cluster;
+        for cluster_runtime in in_force.clusters.iter() {
+            let cluster = &cluster_runtime.cluster;
             if let ClusterSpec::Metric(metric) = &cluster.spec {
-                let meter = &layout.outlet.meter;
+                let meter = &cluster_runtime.cluster_state.meter;
                 total.metered.push(Metered {
                     cluster: Arc::clone(&cluster.name),
                     session: None,
@@ -366,7 +374,7 @@ impl DataPlane {
                     bytes: meter.bytes.load(Relaxed),
                     packets: meter.packets.load(Relaxed),
                 });
-                let of_sessions = layout.outlet.meters.lock();
+                let of_sessions = cluster_runtime.cluster_state.meters.lock();
                 total.metered.extend(of_sessions.iter().map(|(session, meter)| Metered {
                     cluster: Arc::clone(&cluster.name),
                     session: Some(session.clone()),
@@ -376,7 +384,7 @@ impl DataPlane {
                     packets: meter.packets.load(Relaxed),
                 }));
             }
-            for (endpoint, open) in cluster.endpoints.iter().zip(layout.open()) {
+            for (endpoint, open) in cluster.endpoints.iter().zip(cluster_runtime.open()) {
                 total.endpoints.push((Arc::clone(&cluster.name), Arc::clone(&endpoint.name), open));
             }
         }
@@ -423,17 +431,17 @@ fn spawn(id: usize, shared: Arc<Shared>, pin: bool) -> io::Result<JoinHandle<()>
         }
         let mut before = None;
         while let Some(mut worker) = start_worker(id, &shared, before.take()) {
-            if worker.run() == Ended::Stopped {
+            if worker.run() == WorkerExit::Stopped {
                 return;
             }
-            tracing::error!(worker = id, "a worker is started again after a fault in this program: please report it");
+            tracing::error!(worker = id, "restarting a worker after a panic: please report this bug");
             worker.end_all();
             before = Some(worker);
         }
     })
 }
 
-/// Makes a worker, in the place of another if there was one; nothing if that fails again and again.
+/// Makes a worker, in the address of another if there was one; nothing if that fails again and again.
 fn start_worker(id: usize, shared: &Arc<Shared>, mut before: Option<Worker>) -> Option<Worker> {
     for _ in 0..RESTARTS {
         match Worker::new(id, Arc::clone(shared)) {
@@ -441,7 +449,7 @@ fn start_worker(id: usize, shared: &Arc<Shared>, mut before: Option<Worker>) -> 
                 before.take().into_iter().for_each(|before| worker.take_over(before));
                 return Some(worker);
             }
-            Err(error) => tracing::error!(worker = id, %error, "a worker cannot be started yet"),
+            Err(error) => tracing::error!(worker = id, %error, "cannot start a worker, retrying"),
         }
         std::thread::sleep(RESTART_PAUSE);
     }
@@ -481,7 +489,7 @@ mod tests {
         let of_worker = |worker: usize| -> Vec<String> {
             let asked = |name: &String, reply| {
                 let filter = SessionFilter { name: Some(name.clone()), ..SessionFilter::default() };
-                Command::Sweep { filter, from: 0, how: Treatment::Count, reply }
+                Command::Sweep { filter, from: 0, how: SweepAction::Count, reply }
             };
             let has = |name: &String| {
                 let swept = plane.ask_all(|reply| asked(name, reply));
@@ -492,9 +500,9 @@ mod tests {
         let (broken, other) = (of_worker(0), of_worker(1));
         assert!(!broken.is_empty() && !other.is_empty(), "both workers have some of 16 clients");
         plane.shared.rings[0].push(Command::Fault).ok().unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + REPLY_TIMEOUT;
         while plane.stats().worker_restarts == 0 {
-            assert!(Instant::now() < until, "the worker is not started again");
+            assert!(Instant::now() < until, "the worker is not restarted");
             std::thread::sleep(Duration::from_millis(2));
         }
         assert_eq!((of_worker(1), of_worker(0)), (other, vec![]));

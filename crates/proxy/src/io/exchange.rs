@@ -57,10 +57,10 @@ impl Worker {
         let Link::Stream(stream) = &mut session.source else { return };
         let Codec::Http(state) = &mut stream.codec else { return };
         state.answering = true;
-        let Some(desk) = &self.shared.desk else {
+        let Some(api_handler) = &self.shared.api_handler else {
             state.answering = false;
-            let failure = crate::proto::session::Failure::unavailable("No API is configured in this process");
-            return session.life.handle_refusal(&failure, self.now);
+            let failure = crate::proto::session::Failure::unavailable("The API is not available in this process");
+            return session.machine.handle_refusal(&failure, self.now);
         };
         let (ring, key) = (Arc::clone(&self.commands), session.key);
         let reply = move |response| {
@@ -68,7 +68,7 @@ impl Worker {
             ring.push(Command::Answer { session: key, response: Box::new(response) }).ok();
         };
         if prometheus {
-            return desk.metrics(Box::new(reply));
+            return api_handler.metrics(Box::new(reply));
         }
         let request = Request {
             method: state.head.method().to_owned(),
@@ -77,12 +77,12 @@ impl Worker {
             body: std::mem::take(&mut state.collected),
             client: Client { address: session.peer.map(|peer| peer.ip()), certified: false },
         };
-        desk.submit(request, Box::new(reply));
+        api_handler.submit(request, Box::new(reply));
     }
 
     /// The API has answered.
     pub(super) fn handle_api_answer(&mut self, key: Key, response: &Response) {
-        self.visit(key, |worker, session| {
+        self.with_session(key, |worker, session| {
             let Link::Stream(stream) = &mut session.source else { return };
             let Codec::Http(state) = &mut stream.codec else { return };
             state.answered = true;
@@ -101,7 +101,7 @@ impl Worker {
             hot.packets_out += 1;
             hot.bytes_out += body.len() as u64;
             stream.write(head.as_bytes(), body);
-            session.life.handle_end(Finish::Normal, None, worker.now);
+            session.machine.handle_end(Finish::Normal, None, worker.now);
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What tells flows apart: the socket they arrive at, and the peer.
+/// What tells flows cache_padded: the socket they arrive at, and the peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FlowKey {
     /// In halves, so that it takes 24 bytes and not 32.

@@ -1,7 +1,7 @@
-//! A thread that writes what Logger clusters and the access log say, so that no worker waits for a disk.
+//! The thread that writes lines of Logger clusters and the access log, so that no worker waits for a disk.
 
 use super::sys;
-use crate::config::home::Home;
+use crate::config::host_mapping::HostMapping;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,9 +32,11 @@ pub(super) struct LogFile {
 
 impl Sink {
     /// Starts the thread; it ends when the last sink is dropped.
-    pub(super) fn start(home: Home) -> io::Result<Self> {
+    pub(super) fn start(host_mapping: HostMapping) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
-        std::thread::Builder::new().name("proxy-log".to_owned()).spawn(move || write_lines(&receiver, &home))?;
+        std::thread::Builder::new()
+            .name("proxy-log".to_owned())
+            .spawn(move || write_lines(&receiver, &host_mapping))?;
         Ok(Self(sender))
     }
 
@@ -44,7 +46,7 @@ impl Sink {
     }
 }
 
-fn write_lines(lines: &Receiver<Line>, home: &Home) {
+fn write_lines(lines: &Receiver<Line>, host_mapping: &HostMapping) {
     let mut files: BTreeMap<LogFile, Option<File>> = BTreeMap::new();
     for Line { file, bytes } in lines {
         let done = match file {
@@ -53,18 +55,17 @@ fn write_lines(lines: &Receiver<Line>, home: &Home) {
                 if files.len() >= OPEN && !files.contains_key(&place) {
                     files.clear();
                 }
-                let open = files.entry(place).or_insert_with_key(|place| open(place, home));
+                let open = files.entry(place).or_insert_with_key(|place| open(place, host_mapping));
                 open.as_mut().map_or(Ok(()), |file| file.write_all(&bytes))
             }
         };
         if let Err(error) = done {
-            tracing::debug!(%error, "a line could not be written");
+            tracing::debug!(%error, "cannot write a log line");
         }
     }
 }
 
-fn open(place: &LogFile, home: &Home) -> Option<File> {
-    let opened = sys::append_inside(&home.real(&place.directory), &place.file);
-    let tell = |error: &io::Error| tracing::warn!(file = ?place, %error, "a log file cannot be opened");
-    opened.inspect_err(tell).ok()
+fn open(place: &LogFile, host_mapping: &HostMapping) -> Option<File> {
+    let opened = sys::append_inside(&host_mapping.map_path(&place.directory), &place.file);
+    opened.inspect_err(|error| tracing::warn!(file = ?place, %error, "cannot open a log file")).ok()
 }

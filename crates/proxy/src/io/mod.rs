@@ -4,7 +4,7 @@
 //!   DataPlane --ring--> Worker (one per core): epoll
 //!                         port ---- udp ----> fast path: flow table, gather, send
 //!                           |                     |
-//!                         nascent (WS, HTTP)   relay <--> stream, link
+//!                         pending (WS, HTTP)   relay <--> stream, link
 //!                           |                     |
 //!                         setup --> connect --> life (proto::session)
 //! ```
@@ -20,23 +20,23 @@
 )]
 
 mod access_log;
-mod apart;
+mod cache_padded;
 mod circuit;
+mod close_notice;
 mod cluster;
 mod commands;
 mod connect;
 pub mod engine;
 mod exchange;
-mod farewell;
 pub mod flow;
 mod health;
-mod life;
+mod lifecycle;
 mod link;
 mod log;
-mod loops;
+mod loop_detection;
 mod naming;
-mod nascent;
 mod outbox;
+mod pending;
 mod port;
 mod rate;
 mod relay;

@@ -5,9 +5,9 @@
 //! are claimed, see [`SessionNames`](super::shared::SessionNames).
 
 use super::flow::FlowKey;
-use super::port::Place;
+use super::port::BindAddress;
 use super::session::Session;
-use super::shared::Whereabouts;
+use super::shared::SessionLocation;
 use super::slab::Key;
 use super::sys::SockAddr;
 use super::worker::Worker;
@@ -21,7 +21,7 @@ impl Worker {
         if tells_flow(session) {
             return (*self.name).into();
         }
-        self.shared.names.claim(&self.name, Whereabouts { worker: self.id, key: session.key })
+        self.shared.names.claim(&self.name, SessionLocation { worker: self.id, key: session.key })
     }
 
     pub(super) fn release_name(&self, session: &Session) {
@@ -43,7 +43,8 @@ impl Worker {
         let (peer, local) = (parse_address(ends.next()?)?, ends.next()?);
         let (address, number) = SockAddr::from(peer).key();
         let ports = self.ports.values().map(|open| &open.port);
-        let here = ports.filter(move |port| matches!(port.place, Place::Udp(_)) && port.local_text == local);
+        let here =
+            ports.filter(move |port| matches!(port.bind_address, BindAddress::Udp(_)) && port.local_text == local);
         Some(here.filter_map(move |port| {
             let flow = FlowKey::new(address, port.id, number);
             let slot = self.flows.get(self.flows.hash(&flow), &flow, |slot| self.hot[slot as usize].key)?;
@@ -54,14 +55,13 @@ impl Worker {
 
 /// Whether a session's name tells its flow.
 fn tells_flow(session: &Session) -> bool {
-    matches!(session.inlet.listener.spec, ListenerSpec::Udp(_))
+    matches!(session.listener.config.spec, ListenerSpec::Udp(_))
 }
 
 /// The name that a session wants to have.
 fn write_name(name: &mut String, session: &Session) {
-    let Session { inlet, port, peer, local, .. } = session;
-    let listener = &inlet.listener;
-    let (protocol, has_ends, is_numbered) = match &listener.spec {
+    let Session { listener, port, peer, local, .. } = session;
+    let (protocol, has_ends, is_numbered) = match &listener.config.spec {
         ListenerSpec::Udp(_) => ("UDP:", true, true),
         ListenerSpec::Tcp(_) => ("TCP:", true, false),
         ListenerSpec::WebSocket(_) => ("WS:", true, true),
@@ -81,11 +81,11 @@ fn write_name(name: &mut String, session: &Session) {
             None => push_address(name, *local),
         }
     } else {
-        name.push_str(&listener.name);
+        name.push_str(&listener.config.name);
     }
     if is_numbered {
         name.push('-');
-        push_number(name, inlet.take_number());
+        push_number(name, listener.take_number());
     }
 }
 

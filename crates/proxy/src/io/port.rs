@@ -1,16 +1,16 @@
-//! Open sockets of listeners, apart from the listeners themselves.
+//! Open sockets of listeners, cache_padded from the listeners themselves.
 //!
 //! Sessions answer through the socket they came in by. So when a listener goes, its datagram sockets stay until
 //! their last session ends, and a listener that comes back to the same address takes them over: two sockets on one
-//! port would tear flows apart.
+//! port would tear flows cache_padded.
 
-use super::apart::Apart;
-use super::loops::{End, Family};
+use super::cache_padded::CachePadded;
+use super::loop_detection::{End, Family};
 use super::naming::push_address;
 use super::rate::Limiter;
 use super::sys::{self, Buffers, UnixKind};
 use crate::config::engine::BindError;
-use crate::config::home::Home;
+use crate::config::host_mapping::HostMapping;
 use crate::config::types::{Listener, ListenerSpec, UdpMode, UdsType};
 use arc_swap::ArcSwapOption;
 use std::io;
@@ -20,15 +20,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Where a port is.
+/// The address that a port is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum BindAddress {
     Udp(SocketAddr),
     Tcp(SocketAddr),
     Unix(PathBuf, UnixType),
 }
 
-impl Place {
+impl BindAddress {
     /// The address, where it is one of the internet.
     pub(super) const fn end(&self) -> Option<End> {
         match self {
@@ -69,44 +69,44 @@ impl From<UnixType> for UnixKind {
 /// One bound address with a socket per worker that serves it.
 pub(super) struct Port {
     pub id: u32,
-    pub place: Place,
-    /// What sessions call this end: the bound address and port.
+    pub bind_address: BindAddress,
+    /// The bound address and port.
     pub local: SocketAddr,
-    /// The same, as their names have it.
+    /// The same as text, as session names contain it.
     pub local_text: String,
     sockets: Vec<Option<OwnedFd>>,
-    /// Whose sessions come in here; nobody's after the listener went.
-    pub listener: ArcSwapOption<Inlet>,
-    /// Live sessions that answer through it.
-    pub sessions: Apart<AtomicUsize>,
+    /// The listener that new sessions belong to; empty once the listener is deleted.
+    pub listener: ArcSwapOption<ListenerState>,
+    /// Live sessions that send replies through it.
+    pub sessions: CachePadded<AtomicUsize>,
 }
 
-/// A listener while it runs, shared by all workers.
-pub(super) struct Inlet {
-    pub listener: Arc<Listener>,
-    pub counts: Apart<InletCounts>,
+/// A running listener, shared by all workers.
+pub(super) struct ListenerState {
+    pub config: Arc<Listener>,
+    pub counts: CachePadded<ListenerCounts>,
     /// Live sessions by source, where there is a cap on them.
     pub sources: parking_lot::Mutex<std::collections::BTreeMap<IpAddr, usize>>,
     pub idle_ms: u64,
-    /// Shared with the listener's earlier and later forms, so that sessions follow a change of rates.
+    /// Shared by all versions of the listener, so that existing sessions follow a change of rates.
     pub limiter: Arc<Limiter>,
 }
 
 #[derive(Default)]
-pub(super) struct InletCounts {
+pub(super) struct ListenerCounts {
     /// Sessions so far: the next one's number.
     pub next: AtomicU64,
     pub active: AtomicUsize,
 }
 
-impl Inlet {
-    pub(super) fn new(listener: Arc<Listener>, next: u64, limiter: Arc<Limiter>) -> Self {
-        limiter.set(listener.options.qos.as_ref(), sys::monotonic_ms());
-        let default = if is_connectionless(&listener.spec) { 300.0 } else { 0.0 };
-        let idle_ms = (listener.options.idle_timeout.unwrap_or(default) * 1000.0) as u64;
+impl ListenerState {
+    pub(super) fn new(config: Arc<Listener>, next: u64, limiter: Arc<Limiter>) -> Self {
+        limiter.set(config.options.qos.as_ref(), sys::monotonic_ms());
+        let default = if is_connectionless(&config.spec) { 300.0 } else { 0.0 };
+        let idle_ms = (config.options.idle_timeout.unwrap_or(default) * 1000.0) as u64;
         Self {
-            listener,
-            counts: Apart(InletCounts { next: AtomicU64::new(next), ..InletCounts::default() }),
+            config,
+            counts: CachePadded(ListenerCounts { next: AtomicU64::new(next), ..ListenerCounts::default() }),
             sources: parking_lot::Mutex::default(),
             idle_ms,
             limiter,
@@ -119,8 +119,8 @@ impl Inlet {
 
     /// The mode of a UDP listener, options included.
     pub(super) fn is_singleton(&self) -> bool {
-        let ListenerSpec::Udp(udp) = self.listener.spec.transport() else { return false };
-        self.listener.options.mode.unwrap_or_else(|| udp.mode()) == UdpMode::Singleton
+        let ListenerSpec::Udp(udp) = self.config.spec.transport() else { return false };
+        self.config.options.mode.unwrap_or_else(|| udp.mode()) == UdpMode::Singleton
     }
 }
 
@@ -137,9 +137,9 @@ fn is_connectionless(spec: &ListenerSpec) -> bool {
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 
 impl Port {
-    /// Opens a socket for each worker that serves the place.
+    /// Opens a socket for each worker that serves the address.
     pub(super) fn open(
-        place: Place,
+        bind_address: BindAddress,
         listener: &Listener,
         workers: usize,
         buffers: Buffers,
@@ -159,20 +159,22 @@ impl Port {
             let socket = if alone && worker != owner {
                 None
             } else {
-                let socket = open_socket(&place, local, listener, buffers);
-                Some(socket.map_err(|error| bind_error(listener, &place, &error))?)
+                let socket = open_socket(&bind_address, local, listener, buffers);
+                Some(socket.map_err(|error| bind_error(listener, &bind_address, &error))?)
             };
             if let (None, Some(socket)) = (local, &socket) {
                 // With port 0 the kernel chooses for the first socket, and the others follow.
-                local = sys::local_address(socket.as_raw_fd()).ok().filter(|_| !matches!(place, Place::Unix(..)));
+                local = sys::local_address(socket.as_raw_fd())
+                    .ok()
+                    .filter(|_| !matches!(bind_address, BindAddress::Unix(..)));
             }
             sockets.push(socket);
         }
         let local = local.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
         let mut local_text = String::new();
         push_address(&mut local_text, local);
-        let sessions = Apart::default();
-        Ok(Arc::new(Self { id, place, local, local_text, sockets, listener: ArcSwapOption::empty(), sessions }))
+        let sessions = CachePadded::default();
+        Ok(Arc::new(Self { id, bind_address, local, local_text, sockets, listener: ArcSwapOption::empty(), sessions }))
     }
 
     pub(super) fn socket(&self, worker: usize) -> Option<RawFd> {
@@ -181,25 +183,25 @@ impl Port {
 
     /// Whether sessions answer through the port's own sockets.
     pub(super) const fn is_datagram(&self) -> bool {
-        matches!(self.place, Place::Udp(_) | Place::Unix(_, UnixType::Datagram))
+        matches!(self.bind_address, BindAddress::Udp(_) | BindAddress::Unix(_, UnixType::Datagram))
     }
 }
 
 impl std::ops::Drop for Port {
     fn drop(&mut self) {
-        if let Place::Unix(path, _) = &self.place {
-            // It may have been removed by hand; then there is nothing to do.
+        if let BindAddress::Unix(path, _) = &self.bind_address {
+            // The file may have been removed already; then there is nothing to do.
             std::fs::remove_file(path).ok();
         }
     }
 }
 
-/// The places that a listener binds to, where this process is at home.
-pub(super) fn places(listener: &Listener, home: &Home) -> Vec<Place> {
+/// The addresses that a listener binds to, after the mapping of this process is applied.
+pub(super) fn bind_addresses(listener: &Listener, host_mapping: &HostMapping) -> Vec<BindAddress> {
     let both = |address: Option<IpAddr>, port: u16| -> Vec<SocketAddr> {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        let addresses = match home.bound(address) {
+        let addresses = match host_mapping.bind_address(address) {
             Some(address) if !listener.loopback_only || address.is_loopback() => vec![address],
             Some(IpAddr::V4(_)) => vec![loopback[0]],
             Some(IpAddr::V6(_)) => vec![loopback[1]],
@@ -208,40 +210,47 @@ pub(super) fn places(listener: &Listener, home: &Home) -> Vec<Place> {
         };
         addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()
     };
-    let tcp = |address, port| both(address, port).into_iter().map(Place::Tcp).collect();
+    let tcp = |address, port| both(address, port).into_iter().map(BindAddress::Tcp).collect();
     match listener.spec.transport() {
-        ListenerSpec::Udp(udp) => both(udp.address, udp.port).into_iter().map(Place::Udp).collect(),
+        ListenerSpec::Udp(udp) => both(udp.address, udp.port).into_iter().map(BindAddress::Udp).collect(),
         ListenerSpec::Tcp(spec) => tcp(spec.address, spec.port),
         ListenerSpec::WebSocket(spec) => tcp(spec.address, spec.port),
         ListenerSpec::Http(spec) => tcp(spec.address, spec.port),
-        ListenerSpec::Uds(uds) => vec![Place::Unix(home.real(&uds.filename).into_owned(), uds.kind.into())],
+        ListenerSpec::Uds(uds) => {
+            vec![BindAddress::Unix(host_mapping.map_path(&uds.filename).into_owned(), uds.kind.into())]
+        }
         ListenerSpec::JsonSocket(_) => Vec::new(),
     }
 }
 
-/// Whether a place may be missing: the IPv6 half of "all addresses", on a machine without IPv6.
-pub(super) fn is_optional(place: &Place, error: &BindError) -> bool {
-    let (Place::Udp(at) | Place::Tcp(at)) = place else { return false };
+/// Whether an address may be missing: the IPv6 half of "all addresses", on a machine without IPv6.
+pub(super) fn is_optional(bind_address: &BindAddress, error: &BindError) -> bool {
+    let (BindAddress::Udp(at) | BindAddress::Tcp(at)) = bind_address else { return false };
     at.is_ipv6()
         && (at.ip().is_unspecified() || at.ip().is_loopback())
         && matches!(error.code.as_str(), "EAFNOSUPPORT" | "EADDRNOTAVAIL")
 }
 
-fn open_socket(place: &Place, first: Option<SocketAddr>, listener: &Listener, buffers: Buffers) -> io::Result<OwnedFd> {
-    match place {
-        Place::Udp(at) => sys::udp_listener(first.unwrap_or(*at), true, buffers),
-        Place::Tcp(at) => sys::tcp_listener(first.unwrap_or(*at), true),
-        Place::Unix(path, kind) => {
+fn open_socket(
+    bind_address: &BindAddress,
+    first: Option<SocketAddr>,
+    listener: &Listener,
+    buffers: Buffers,
+) -> io::Result<OwnedFd> {
+    match bind_address {
+        BindAddress::Udp(at) => sys::udp_listener(first.unwrap_or(*at), true, buffers),
+        BindAddress::Tcp(at) => sys::tcp_listener(first.unwrap_or(*at), true),
+        BindAddress::Unix(path, kind) => {
             let mode = if let ListenerSpec::Uds(uds) = listener.spec.transport() { uds.mode } else { None };
             sys::unix_listener(path, (*kind).into(), mode)
         }
     }
 }
 
-pub(super) fn bind_error(listener: &Listener, place: &Place, error: &io::Error) -> BindError {
-    let at = match place {
-        Place::Udp(at) | Place::Tcp(at) => format!("{}:{}", at.ip(), at.port()),
-        Place::Unix(path, _) => path.display().to_string(),
+pub(super) fn bind_error(listener: &Listener, bind_address: &BindAddress, error: &io::Error) -> BindError {
+    let at = match bind_address {
+        BindAddress::Udp(at) | BindAddress::Tcp(at) => format!("{}:{}", at.ip(), at.port()),
+        BindAddress::Unix(path, _) => path.display().to_string(),
     };
     let protocol = listener.spec.transport().protocol();
     BindError { listener: Arc::clone(&listener.name), protocol, call: "bind", at, code: sys::error_name(error) }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Sources that are told apart; beyond that what is known of them is forgotten.
+/// Sources that are told cache_padded; beyond that what is known of them is forgotten.
 const SOURCES: usize = 65_536;
 /// A bucket of bytes always takes one whole datagram.
 const LARGEST: f64 = 65_536.0;

@@ -1,10 +1,10 @@
 //! Messages on their way through a session: source, stages in order, back to the source.
 
-use super::farewell::after_header;
+use super::close_notice::after_header;
 use super::link::{Codec, HIGH_WATER, Link, Written};
 use super::log::{Line, LogFile};
-use super::loops::MOST_HOPS;
-use super::session::{Greeting, Held, Session};
+use super::loop_detection::MAX_HOPS;
+use super::session::{ServerHandshake, Session, SetupQueue};
 use super::slab::Key;
 use super::stats::{Drop, Limit};
 use super::sync::Member;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 const LARGEST: usize = 65_507;
 
 /// Messages of Sync groups that one loop delivers.
-const SAID_PER_LOOP: usize = 1024;
+const GROUP_MESSAGES_PER_LOOP: usize = 1024;
 
 impl Worker {
     /// A message from the client.
@@ -38,13 +38,15 @@ impl Worker {
         hot.bytes_in += message.data.len() as u64;
         self.stats.packets_in.add(1);
         self.stats.bytes_in.add(message.data.len() as u64);
-        match &session.greeting {
-            Greeting::Waiting(_) => self.handle_header(session, message.data),
-            Greeting::Read(header) if **header == *message.data => {}
-            Greeting::None | Greeting::Open(_) | Greeting::Read(_) => self.forward(session, 0, message),
-            Greeting::Answered(header) if **header == *message.data => self.accept_header(session),
-            Greeting::Answered(header) => {
-                session.greeting = after_header(header);
+        match &session.handshake {
+            ServerHandshake::Waiting(_) => self.handle_header(session, message.data),
+            ServerHandshake::Read(header) if **header == *message.data => {}
+            ServerHandshake::None | ServerHandshake::Open(_) | ServerHandshake::Read(_) => {
+                self.forward(session, 0, message)
+            }
+            ServerHandshake::Answered(header) if **header == *message.data => self.accept_header(session),
+            ServerHandshake::Answered(header) => {
+                session.handshake = after_header(header);
                 self.choose_path(session);
                 self.forward(session, 0, message);
             }
@@ -52,7 +54,7 @@ impl Worker {
     }
 
     /// Which of some datagrams the rates let pass; the others are counted.
-    pub(super) fn let_pass(&self, session: &Session, sizes: &[usize]) -> Range<usize> {
+    pub(super) fn apply_rate_limits(&self, session: &Session, sizes: &[usize]) -> Range<usize> {
         let source = session.peer.map(|peer| peer.ip());
         let mut passing = 0..sizes.len();
         for limiter in session.limiters() {
@@ -68,8 +70,8 @@ impl Worker {
     /// A message out of a stage.
     pub(super) fn handle_stage(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
         self.hot[session.key.slot as usize].seen = self.now.ms;
-        if session.stages[at - 1].unproven {
-            super::circuit::prove(&mut session.stages[at - 1]);
+        if session.stages[at - 1].unconfirmed {
+            super::circuit::confirm_endpoint(&mut session.stages[at - 1]);
         }
         if session.stages[at - 1].handshake.is_some() {
             return self.handle_answer(session, at - 1, message);
@@ -79,11 +81,11 @@ impl Worker {
 
     /// Passes a message on from a place on the way, or keeps it until the session stands.
     pub(super) fn forward(&mut self, session: &mut Session, from: usize, message: Message<'_>) {
-        if session.life.is_over() {
+        if session.machine.is_over() {
             return;
         }
-        if !session.life.is_open() {
-            return self.hold(session, from, message);
+        if !session.machine.is_open() {
+            return self.queue_until_connected(session, from, message);
         }
         let mut data = Cow::Borrowed(message.data);
         let mut text = message.text;
@@ -96,22 +98,22 @@ impl Worker {
             if !session.is_virtual(at) {
                 return self.send_to_stage(session, at, Message { data: &data, text });
             }
-            match self.pass_virtual(session, at, &data) {
-                Passed::Same => {}
-                Passed::Changed(bytes) => {
+            match self.apply_virtual_cluster(session, at, &data) {
+                Transformed::Same => {}
+                Transformed::Changed(bytes) => {
                     data = Cow::Owned(bytes);
                     text = false;
                 }
-                Passed::Nothing => return,
+                Transformed::Nothing => return,
             }
         }
     }
 
-    fn hold(&mut self, session: &mut Session, from: usize, message: Message<'_>) {
+    fn queue_until_connected(&mut self, session: &mut Session, from: usize, message: Message<'_>) {
         let room = self.snapshot.admin.limits.setup_queue;
-        let fits = self.held_bytes + message.data.len() <= room;
+        let fits = self.setup_queue_bytes + message.data.len() <= room;
         let of_stream = matches!(session.link(from), Link::Stream(_));
-        let held = session.held.get_or_insert_with(Box::<Held>::default);
+        let held = session.setup_queue.get_or_insert_with(Box::<SetupQueue>::default);
         if fits && of_stream {
             held.push_all(from, message);
         } else if !fits || !held.push(from, message) {
@@ -120,21 +122,21 @@ impl Worker {
                 self.stats.reach_limit(Limit::SetupQueue);
             }
             if of_stream {
-                let why = format!("More than {room} bytes wait for sessions to stand (admin.limits.setup_queue)");
-                session.life.handle_refusal(&Failure::unavailable(why), self.now);
+                let why = format!("More than {room} bytes wait for sessions to connect (admin.limits.setup_queue)");
+                session.machine.handle_refusal(&Failure::unavailable(why), self.now);
             }
             return;
         }
-        self.held_bytes += message.data.len();
+        self.setup_queue_bytes += message.data.len();
     }
 
     /// Passes on what waited for the session to stand.
-    pub(super) fn release_held(&mut self, session: &mut Session) {
-        while let Some((from, text, data)) = session.held.as_mut().and_then(|held| held.pop()) {
-            self.held_bytes -= data.len();
+    pub(super) fn drain_setup_queue(&mut self, session: &mut Session) {
+        while let Some((from, text, data)) = session.setup_queue.as_mut().and_then(|held| held.pop()) {
+            self.setup_queue_bytes -= data.len();
             self.forward(session, from, Message { data: &data, text });
         }
-        session.held = None;
+        session.setup_queue = None;
     }
 
     pub(super) fn send_to_source(&mut self, session: &mut Session, message: Message<'_>) {
@@ -200,7 +202,7 @@ impl Worker {
                 }
             }
             Link::Stream(_) => self.send_to_stream(session, at, message),
-            Link::Sync(_) => self.say(session, at, message.data),
+            Link::Sync(_) => self.send_to_group(session, at, message.data),
             Link::None | Link::Virtual | Link::UdpPeer | Link::UnixPeer(_) => {}
         }
     }
@@ -236,26 +238,27 @@ impl Worker {
     }
 
     /// What a stage inside the worker makes of a message.
-    fn pass_virtual(&mut self, session: &Session, at: usize, data: &[u8]) -> Passed {
+    fn apply_virtual_cluster(&mut self, session: &Session, at: usize, data: &[u8]) -> Transformed {
         let stage = &session.stages[at - 1];
-        let Some(cluster) = &stage.cluster else { return Passed::Nothing };
+        let Some(cluster) = &stage.cluster else { return Transformed::Nothing };
         match &cluster.spec {
-            ClusterSpec::Echo => Passed::Same,
+            ClusterSpec::Echo => Transformed::Same,
             ClusterSpec::Logger(logger) => {
                 self.write_log(logger, data);
-                Passed::Same
+                Transformed::Same
             }
             ClusterSpec::Stdio => {
                 self.log(Line { file: None, bytes: data.to_vec() });
-                Passed::Nothing
+                Transformed::Nothing
             }
             ClusterSpec::Metric(_) => {
-                let meters = stage.outlet.iter().map(|outlet| &outlet.meter).chain(stage.meter.as_deref());
+                let meters =
+                    stage.cluster_state.iter().map(|cluster_state| &cluster_state.meter).chain(stage.meter.as_deref());
                 meters.for_each(|meter| meter.count(data.len()));
-                Passed::Same
+                Transformed::Same
             }
-            ClusterSpec::JsonEncap => Passed::Changed(encapsulate(session, data)),
-            ClusterSpec::JsonDecap => Passed::Changed(decapsulate(data)),
+            ClusterSpec::JsonEncap => Transformed::Changed(encapsulate(session, data)),
+            ClusterSpec::JsonDecap => Transformed::Changed(decapsulate(data)),
             ClusterSpec::Discard
             | ClusterSpec::Controller
             | ClusterSpec::Prometheus
@@ -264,7 +267,7 @@ impl Worker {
             | ClusterSpec::Tcp(_)
             | ClusterSpec::Uds(_)
             | ClusterSpec::WebSocket(_)
-            | ClusterSpec::JsonSocket(_) => Passed::Nothing,
+            | ClusterSpec::JsonSocket(_) => Transformed::Nothing,
         }
     }
 
@@ -290,33 +293,33 @@ impl Worker {
     }
 
     /// Tells the other members of a group; a slow one loses its own messages only.
-    fn say(&mut self, session: &Session, at: usize, data: &[u8]) {
+    fn send_to_group(&mut self, session: &Session, at: usize, data: &[u8]) {
         let Link::Sync(membership) = &session.stages[at - 1].link else { return };
         let members = membership.group.others(membership.member, data);
         for member in members.iter().filter(|member| **member != membership.member) {
             if member.worker == self.id {
-                self.said.push_back((*member, data.to_vec()));
+                self.group_messages.push_back((*member, data.to_vec()));
             } else {
-                self.said_elsewhere[member.worker].push((*member, data.to_vec()));
+                self.remote_group_messages[member.worker].push((*member, data.to_vec()));
             }
         }
     }
 
     /// Hands out what members of groups said, a bounded number at a time.
-    pub(super) fn deliver_said(&mut self) {
-        for worker in 0..self.said_elsewhere.len() {
-            if self.said_elsewhere[worker].is_empty() {
+    pub(super) fn deliver_group_messages(&mut self) {
+        for worker in 0..self.remote_group_messages.len() {
+            if self.remote_group_messages[worker].is_empty() {
                 continue;
             }
-            let batch = std::mem::take(&mut self.said_elsewhere[worker]);
+            let batch = std::mem::take(&mut self.remote_group_messages[worker]);
             let count = batch.len() as u64;
-            if self.shared.rings[worker].push(super::commands::Command::Said(batch)).is_err() {
+            if self.shared.rings[worker].push(super::commands::Command::GroupMessages(batch)).is_err() {
                 self.count_drop(Drop::Send, count);
             }
         }
-        for _ in 0..SAID_PER_LOOP {
-            let Some((Member { session, at, .. }, data)) = self.said.pop_front() else { return };
-            self.visit(session, |worker, session| {
+        for _ in 0..GROUP_MESSAGES_PER_LOOP {
+            let Some((Member { session, at, .. }, data)) = self.group_messages.pop_front() else { return };
+            self.with_session(session, |worker, session| {
                 if at <= session.stages.len() {
                     worker.handle_stage(session, at, Message::binary(&data));
                 }
@@ -327,7 +330,7 @@ impl Worker {
     /// A JSONSocket client's header, or a piece of it.
     fn handle_header(&mut self, session: &mut Session, data: &[u8]) {
         let limit = self.snapshot.admin.limits.jsonsocket_header;
-        let Greeting::Waiting(read) = &mut session.greeting else { return };
+        let ServerHandshake::Waiting(read) = &mut session.handshake else { return };
         let is_stream = matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
         read.extend_from_slice(data);
         let end = if is_stream { json_socket::header_end(read) } else { Some(read.len()) };
@@ -347,23 +350,23 @@ impl Worker {
             Ok(request) => {
                 session.hops = session.hops.max(json_socket::hops(&request));
                 Self::import_header(session, request);
-                session.greeting = Greeting::Read(header.into());
-                if session.hops > MOST_HOPS {
+                session.handshake = ServerHandshake::Read(header.into());
+                if session.hops > MAX_HOPS {
                     self.count_drop(Drop::Loop, 1);
-                    let content = format!("More than {MOST_HOPS} proxies on the way: this is a loop");
-                    return session.life.handle_refusal(&Failure::unavailable(content), self.now);
+                    let content = format!("Routing loop: more than {MAX_HOPS} proxies on the path");
+                    return session.machine.handle_refusal(&Failure::unavailable(content), self.now);
                 }
                 if !rest.is_empty() {
-                    self.hold(session, 0, Message::binary(&rest));
+                    self.queue_until_connected(session, 0, Message::binary(&rest));
                 }
                 self.route(session);
             }
             Err(rejected) => {
-                session.greeting = Greeting::None;
+                session.handshake = ServerHandshake::None;
                 self.send_raw_to_source(session, Message::binary(&rejected.to_bytes()));
                 let refused = Failure::unavailable(rejected.message);
                 let failure = Failure { message: "Bad Request", ..refused };
-                session.life.handle_refusal(&failure, self.now);
+                session.machine.handle_refusal(&failure, self.now);
             }
         }
     }
@@ -373,7 +376,7 @@ impl Worker {
         let mut metadata = session.metadata();
         let labels = header.get("labels").cloned();
         metadata["JSONSocket"] = Value::Object(header);
-        if let (Some(Value::Object(labels)), true) = (labels, session.inlet.listener.options.import_labels) {
+        if let (Some(Value::Object(labels)), true) = (labels, session.listener.config.options.import_labels) {
             let all = metadata
                 .as_object_mut()
                 .map(|map| map.entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new())));
@@ -386,10 +389,10 @@ impl Worker {
 
     /// Tells a JSONSocket client that its route stands.
     pub(super) fn accept_header(&mut self, session: &mut Session) {
-        if let Greeting::Read(header) = &mut session.greeting {
+        if let ServerHandshake::Read(header) = &mut session.handshake {
             let header = std::mem::take(header);
             let is_message = !matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
-            session.greeting = if is_message { Greeting::Answered(header) } else { Greeting::None };
+            session.handshake = if is_message { ServerHandshake::Answered(header) } else { ServerHandshake::None };
         }
         self.send_raw_to_source(session, Message::binary(json_socket::ACCEPTED.as_bytes()));
     }
@@ -416,7 +419,7 @@ impl Worker {
         session.stages[stage].handshake = None;
         match json_socket::parse_response(&answer) {
             Ok(()) => {
-                self.stage_stands(session, stage);
+                self.stage_connected(session, stage);
                 if !rest.is_empty() {
                     self.forward(session, stage + 1, Message::binary(&rest));
                 }
@@ -429,13 +432,13 @@ impl Worker {
     }
 
     /// A stage's socket failed, seen from the packet path.
-    pub(super) fn lose_stage(&mut self, key: Key, at: usize, error: &io::Error, call: &str) {
-        self.visit(key, |worker, session| worker.stage_lost(session, at, error, call));
+    pub(super) fn drop_stage(&mut self, key: Key, at: usize, error: &io::Error, call: &str) {
+        self.with_session(key, |worker, session| worker.stage_lost(session, at, error, call));
     }
 }
 
 /// What became of a message inside the worker.
-enum Passed {
+enum Transformed {
     Same,
     Changed(Vec<u8>),
     Nothing,

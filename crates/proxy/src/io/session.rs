@@ -1,19 +1,19 @@
 //! A session with its sockets, as one worker holds it.
 
-use super::cluster::{EndpointState, Outlet};
+use super::cluster::{ClusterState, EndpointState};
 use super::flow::FlowKey;
 use super::link::{Link, Splice};
-use super::loops::End;
-use super::port::{Inlet, Port};
+use super::loop_detection::End;
+use super::port::{ListenerState, Port};
 use super::rate::Limiter;
 use super::slab::Key;
 use super::stats::Meter;
 use super::sys::SockAddr;
 use crate::config::types::{Cluster, ClusterSpec, Endpoint, Name, ObjectId, Route};
-use crate::few::Few;
-use crate::proto::session::{Lookup, Session as Life};
+use crate::proto::session::{Lookup, Session as SessionMachine};
 use crate::proto::{Message, Now};
 use serde_json::{Value, json};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct Hot {
     /// The route refuses segmented messages.
     pub singly: bool,
     /// Nothing has come back from the endpoint yet.
-    pub unproven: bool,
+    pub unconfirmed: bool,
     pub packets_out: u64,
     pub bytes_out: u64,
     pub peer: SockAddr,
@@ -54,14 +54,14 @@ pub(super) struct Session {
     /// Grows from session to session over all workers.
     pub sequence: u64,
     pub name: Box<str>,
-    pub life: Life,
-    pub inlet: Arc<Inlet>,
+    pub machine: SessionMachine,
+    pub listener: Arc<ListenerState>,
     /// The port that answers leave by, for clients without a connection.
     pub port: Option<Arc<Port>>,
     pub local: SocketAddr,
     pub peer: Option<SocketAddr>,
     pub source: Link,
-    pub greeting: Greeting,
+    pub handshake: ServerHandshake,
     /// Absent where it follows from the addresses.
     pub metadata: Option<Box<Value>>,
     /// The rule wrote `/HTTP/url/host`, and so it counts.
@@ -69,8 +69,8 @@ pub(super) struct Session {
     pub rewrote_port: bool,
     /// Shared by all sessions that a rule takes alike.
     pub decision: Option<Arc<Decision>>,
-    pub stages: Few<Stage>,
-    pub held: Option<Box<Held>>,
+    pub stages: SmallVec<[Stage; 1]>,
+    pub setup_queue: Option<Box<SetupQueue>>,
     pub splice: Option<Box<Splice>>,
     pub created: Now,
     /// When the worker looks at it next; 0 for never.
@@ -84,7 +84,7 @@ pub(super) struct Session {
 
 /// How far a JSONSocket client's header has come.
 #[derive(Default)]
-pub(super) enum Greeting {
+pub(super) enum ServerHandshake {
     /// Not a JSONSocket, or done with it.
     #[default]
     None,
@@ -110,18 +110,18 @@ pub(super) struct Decision {
 pub(super) struct Stage {
     pub cluster_name: Name,
     pub cluster: Option<Arc<Cluster>>,
-    pub outlet: Option<Arc<Outlet>>,
+    pub cluster_state: Option<Arc<ClusterState>>,
     pub endpoint: Option<Arc<Endpoint>>,
     pub state: Option<Arc<EndpointState>>,
     pub link: Link,
-    pub handshake: Option<Box<Handshake>>,
+    pub handshake: Option<Box<ClientHandshake>>,
     pub began: u64,
     /// Counted among the cluster's attempts.
     pub pending: bool,
     /// Counted among the cluster's retries.
-    pub retrying: Option<Arc<Outlet>>,
+    pub retrying: Option<Arc<ClusterState>>,
     /// It stands and nothing has come back yet.
-    pub unproven: bool,
+    pub unconfirmed: bool,
     /// What this session passes through a Metric cluster, where sessions are counted.
     pub meter: Option<Arc<Meter>>,
     /// It leads to a listener of this proxy, from this end.
@@ -131,7 +131,7 @@ pub(super) struct Stage {
 }
 
 /// A JSONSocket handshake as a client.
-pub(super) struct Handshake {
+pub(super) struct ClientHandshake {
     pub header: Vec<u8>,
     pub answer: Vec<u8>,
     pub retransmit_ms: u64,
@@ -140,12 +140,12 @@ pub(super) struct Handshake {
 
 /// Messages that wait for the session to stand, and where they came in.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct SetupQueue {
     messages: VecDeque<(usize, bool, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Held {
+impl SetupQueue {
     const MESSAGES: usize = 64;
     const BYTES: usize = 64 * 1024;
 
@@ -188,7 +188,7 @@ impl Session {
         }
         let mut metadata = json!({ "name": &*self.name });
         if let Some(peer) = self.peer {
-            let transport = self.inlet.listener.spec.transport().protocol();
+            let transport = self.listener.config.spec.transport().protocol();
             let transport = if transport == "UDP" { "UDP" } else { "TCP" };
             metadata["IP"] = json!({ "src_addr": peer.ip().to_string(), "dst_addr": self.local.ip().to_string() });
             metadata[transport] = json!({ "src_port": peer.port(), "dst_port": self.local.port() });
@@ -198,8 +198,12 @@ impl Session {
 
     /// The rates that hold for what the client sends: its listener's and those of the clusters on its way.
     pub(super) fn limiters(&self) -> impl Iterator<Item = &Limiter> {
-        let clusters = self.stages.iter().filter_map(|stage| stage.outlet.as_ref()).map(|outlet| &*outlet.limiter);
-        std::iter::once(&*self.inlet.limiter).chain(clusters).filter(|limiter| limiter.limits())
+        let clusters = self
+            .stages
+            .iter()
+            .filter_map(|stage| stage.cluster_state.as_ref())
+            .map(|cluster_state| &*cluster_state.limiter);
+        std::iter::once(&*self.listener.limiter).chain(clusters).filter(|limiter| limiter.limits())
     }
 
     /// Whether a stage that is lost is connected again.
@@ -249,7 +253,7 @@ impl Stage {
         Self {
             cluster_name,
             cluster: None,
-            outlet: None,
+            cluster_state: None,
             endpoint: None,
             state: None,
             link: Link::None,
@@ -257,7 +261,7 @@ impl Stage {
             began: 0,
             pending: false,
             retrying: None,
-            unproven: false,
+            unconfirmed: false,
             meter: None,
             looped: None,
             tries: 0,

@@ -2,19 +2,19 @@
 
 use super::flow::FlowKey;
 use super::link::Link;
-use super::loops::{Family, MOST_HOPS};
-use super::port::{Inlet, Port};
-use super::session::{Decision, Greeting, Hot, Session, Stage};
+use super::loop_detection::{Family, MAX_HOPS};
+use super::port::{ListenerState, Port};
+use super::session::{Decision, Hot, ServerHandshake, Session, Stage};
 use super::slab::Key;
 use super::stats::{Drop, Limit};
 use super::sys::SockAddr;
-use super::worker::{Timed, Worker};
+use super::worker::{TimerEvent, Worker};
 use crate::config::snapshot::Snapshot;
 use crate::config::types::{Evict, ListenerSpec, Matching, Name, ObjectId, Route};
-use crate::few::Few;
-use crate::proto::session::{Failure, Finish, Lookup, Session as Life};
+use crate::proto::session::{Failure, Finish, Lookup, Session as SessionMachine};
 use portolan_core::mesh::{self, LookupError, Rewrite};
 use serde_json::Value;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -135,8 +135,8 @@ impl Rules {
 }
 
 /// Who comes in, and how.
-pub(super) struct Arrival {
-    pub inlet: Arc<Inlet>,
+pub(super) struct Incoming {
+    pub listener: Arc<ListenerState>,
     pub port: Option<Arc<Port>>,
     pub local: SocketAddr,
     pub peer: Option<SocketAddr>,
@@ -150,9 +150,9 @@ impl Worker {
     /// Makes the session of a UDP client that is not known; nothing if it is not to be served.
     pub(super) fn open_udp(&mut self, key: FlowKey, hash: u64, from: &SockAddr, dscp: Option<u8>) -> Option<u32> {
         let port = Arc::clone(&self.ports.get(&key.listener)?.port);
-        let inlet = port.listener.load_full()?;
+        let listener = port.listener.load_full()?;
         let peer = from.to_std();
-        let ListenerSpec::Udp(udp) = inlet.listener.spec.transport() else { return None };
+        let ListenerSpec::Udp(udp) = listener.config.spec.transport() else { return None };
         let other = |wanted: Option<IpAddr>| wanted.is_some_and(|address| address != peer.ip());
         if other(udp.connect.address) || udp.connect.port.is_some_and(|port| port != peer.port()) {
             return None;
@@ -169,8 +169,8 @@ impl Worker {
             return None;
         }
         let (local, source) = (port.local, Link::UdpPeer);
-        let arrival = Arrival { inlet, port: Some(port), local, peer: Some(peer), source, metadata: None, dscp };
-        let session = self.admit(arrival)?;
+        let incoming = Incoming { listener, port: Some(port), local, peer: Some(peer), source, metadata: None, dscp };
+        let session = self.admit(incoming)?;
         let Key { slot, generation } = session.key;
         self.add_flow(&key, hash, slot, from);
         self.begin(session);
@@ -179,42 +179,42 @@ impl Worker {
     }
 
     /// Gives a client a slot and a name, unless a cap stands against it.
-    pub(super) fn admit(&mut self, arrival: Arrival) -> Option<Box<Session>> {
-        if !self.has_room(&arrival) {
+    pub(super) fn admit(&mut self, incoming: Incoming) -> Option<Box<Session>> {
+        if !self.has_room(&incoming) {
             self.count_drop(Drop::Cap, 1);
             return None;
         }
-        let family = if matches!(arrival.source, Link::UdpPeer) { Family::Udp } else { Family::Tcp };
-        let hops = arrival.peer.map_or(0, |peer| self.shared.loops.behind((family, peer)));
-        if hops > MOST_HOPS {
+        let family = if matches!(incoming.source, Link::UdpPeer) { Family::Udp } else { Family::Tcp };
+        let hops = incoming.peer.map_or(0, |peer| self.shared.loops.behind((family, peer)));
+        if hops > MAX_HOPS {
             self.count_drop(Drop::Loop, 1);
             return None;
         }
-        let Arrival { inlet, port, local, peer, source, metadata, dscp } = arrival;
-        let is_json = matches!(inlet.listener.spec, ListenerSpec::JsonSocket(_));
+        let Incoming { listener, port, local, peer, source, metadata, dscp } = incoming;
+        let is_json = matches!(listener.config.spec, ListenerSpec::JsonSocket(_));
         let session = Session {
             key: Key { slot: 0, generation: 0 },
             sequence: self.shared.next_sequence(),
             name: Box::default(),
-            life: Life::new(self.now),
+            machine: SessionMachine::new(self.now),
             port,
             local,
             peer,
             source,
-            greeting: if is_json { Greeting::Waiting(Vec::new()) } else { Greeting::None },
+            handshake: if is_json { ServerHandshake::Waiting(Vec::new()) } else { ServerHandshake::None },
             metadata: metadata.map(Box::new),
             rewrote_host: false,
             rewrote_port: false,
             decision: None,
-            stages: Few::default(),
-            held: None,
+            stages: SmallVec::new(),
+            setup_queue: None,
             splice: None,
             created: self.now,
             timer: 0,
-            idle_ms: inlet.idle_ms,
+            idle_ms: listener.idle_ms,
             resume_at: 0,
             hops,
-            inlet,
+            listener,
         };
         let key = self.sessions.insert(Box::new(session));
         let mut session = self.sessions.take(key)?;
@@ -240,16 +240,16 @@ impl Worker {
 
     /// Takes an admitted session to its route, or waits for its header.
     pub(super) fn begin(&mut self, session: Box<Session>) {
-        let seconds = if matches!(session.greeting, Greeting::Waiting(_)) {
-            session.inlet.listener.options.setup_timeout as u64 + 1
+        let seconds = if matches!(session.handshake, ServerHandshake::Waiting(_)) {
+            session.listener.config.options.setup_timeout as u64 + 1
         } else {
             session.idle_ms.div_ceil(1000)
         };
         if seconds > 0 {
-            self.idle.add(self.now.ms / 1000 + seconds, Timed::Idle(session.key));
+            self.idle.add(self.now.ms / 1000 + seconds, TimerEvent::Idle(session.key));
         }
-        self.work(session, |worker, session| {
-            if matches!(session.greeting, Greeting::None) {
+        self.run_session(session, |worker, session| {
+            if matches!(session.handshake, ServerHandshake::None) {
                 worker.route(session);
             }
         });
@@ -257,17 +257,17 @@ impl Worker {
 
     /// Looks up the rule and route of a session and starts its stages.
     pub(super) fn route(&mut self, session: &mut Session) {
-        let always = self.rules.always(&session.inlet.listener.rules, &self.snapshot);
+        let always = self.rules.always(&session.listener.config.rules, &self.snapshot);
         let Some(decision) = always.or_else(|| self.decide(session)) else { return };
         let Decision { route, lookup, .. } = &*decision;
         let way = route.ingress.iter().chain([&route.destination]).chain(&route.egress);
         session.stages = way.map(|cluster| Stage::new(Arc::clone(cluster))).collect();
         if session.stages.len() > 200 {
-            let failure = Failure::not_found("The route has more than 200 stages").final_one();
-            return session.life.handle_refusal(&failure, self.now);
+            let failure = Failure::not_found("The route has more than 200 stages").permanent();
+            return session.machine.handle_refusal(&failure, self.now);
         }
         *self.stats.by_name.lock().rules.entry(Arc::clone(&lookup.rule)).or_default() += 1;
-        session.life.handle_route(Arc::clone(lookup), session.stages.len(), route.retry, self.now);
+        session.machine.handle_route(Arc::clone(lookup), session.stages.len(), route.retry, self.now);
         session.decision = Some(decision);
     }
 
@@ -275,7 +275,7 @@ impl Worker {
     fn decide(&mut self, session: &mut Session) -> Option<Arc<Decision>> {
         let snapshot = Arc::clone(&self.snapshot);
         let mut metadata = session.metadata();
-        let found = match self.rules.look_up(&session.inlet.listener.rules, &metadata, &snapshot) {
+        let found = match self.rules.look_up(&session.listener.config.rules, &metadata, &snapshot) {
             Ok(found) => found,
             Err(error) => {
                 self.refuse(session, &error);
@@ -298,7 +298,7 @@ impl Worker {
         }
         let no_place = rule.rewrite(metadata);
         if !no_place.is_empty() {
-            tracing::debug!(session = %session.name, rule = %rule.name, "a rewrite found no place in the metadata");
+            tracing::debug!(session = %session.name, rule = %rule.name, "rewrite path not found in the metadata");
         }
         let wrote = |part: &str| {
             let path = format!("HTTP/url/{part}");
@@ -313,58 +313,58 @@ impl Worker {
             self.stats.reach_limit(Limit::Metadata);
             let most = self.snapshot.admin.limits.metadata;
             let content = format!("The metadata is larger than {most} bytes (admin.limits.metadata)");
-            session.life.handle_refusal(&Failure::unavailable(content), self.now);
+            session.machine.handle_refusal(&Failure::unavailable(content), self.now);
         }
     }
 
     fn refuse(&self, session: &mut Session, error: &LookupError) {
         self.count_drop(Drop::NoRoute, 1);
         let content = error.content(&session.name);
-        session.life.handle_refusal(&Failure::not_found(content).final_one(), self.now);
+        session.machine.handle_refusal(&Failure::not_found(content).permanent(), self.now);
     }
 
-    fn has_room(&mut self, arrival: &Arrival) -> bool {
-        let inlet = &arrival.inlet;
-        let options = &inlet.listener.options;
+    fn has_room(&mut self, incoming: &Incoming) -> bool {
+        let listener = &incoming.listener;
+        let options = &listener.config.options;
         let most = self.snapshot.admin.limits.sessions.min(self.shared.most_sessions);
         if self.shared.counts.active.load(Relaxed) >= most {
             self.stats.reach_limit(Limit::Sessions);
             return false;
         }
-        let of_source = options.max_sessions_per_source.zip(arrival.peer).is_some_and(|(most, peer)| {
-            inlet.sources.lock().get(&source_of(peer.ip())).is_some_and(|count| *count >= most)
+        let of_source = options.max_sessions_per_source.zip(incoming.peer).is_some_and(|(most, peer)| {
+            listener.sources.lock().get(&source_of(peer.ip())).is_some_and(|count| *count >= most)
         });
-        let full = options.max_sessions.is_some_and(|most| inlet.counts.active.load(Relaxed) >= most);
+        let full = options.max_sessions.is_some_and(|most| listener.counts.active.load(Relaxed) >= most);
         if !full && !of_source {
             return true;
         }
-        options.evict == Evict::Lru && self.evict(inlet, arrival.peer.filter(|_| of_source))
+        options.evict == Evict::Lru && self.evict(listener, incoming.peer.filter(|_| of_source))
     }
 
     /// Ends the session of a listener that was idle for longest; of one source, if that is what is full.
-    fn evict(&mut self, inlet: &Arc<Inlet>, source: Option<SocketAddr>) -> bool {
+    fn evict(&mut self, listener: &Arc<ListenerState>, source: Option<SocketAddr>) -> bool {
         let source = source.map(|peer| source_of(peer.ip()));
         let fits = |session: &Session| {
-            Arc::ptr_eq(&session.inlet, inlet)
+            Arc::ptr_eq(&session.listener, listener)
                 && source.is_none_or(|source| session.peer.is_some_and(|peer| source_of(peer.ip()) == source))
         };
         let candidates = self.by_sequence.values().filter_map(|key| self.sessions.get(*key));
         let oldest = candidates.filter(|session| fits(session)).min_by_key(|s| self.hot[s.key.slot as usize].seen);
         let Some(key) = oldest.map(|session| session.key) else { return false };
-        self.visit(key, |worker, session| session.life.handle_end(Finish::Evicted, None, worker.now));
+        self.with_session(key, |worker, session| session.machine.handle_end(Finish::Evicted, None, worker.now));
         true
     }
 
     fn count_in(&mut self, session: &Session) {
         self.by_sequence.insert(session.sequence, session.key);
         self.shared.counts.active.fetch_add(1, Relaxed);
-        session.inlet.counts.active.fetch_add(1, Relaxed);
+        session.listener.counts.active.fetch_add(1, Relaxed);
         if let Some(port) = &session.port {
             port.sessions.fetch_add(1, Relaxed);
         }
-        let listener = &session.inlet.listener;
+        let listener = &session.listener.config;
         if let Some(peer) = session.peer.filter(|_| listener.options.max_sessions_per_source.is_some()) {
-            *session.inlet.sources.lock().entry(source_of(peer.ip())).or_default() += 1;
+            *session.listener.sources.lock().entry(source_of(peer.ip())).or_default() += 1;
         }
         self.stats.opened.add(1);
         self.stats.active.set(self.sessions.len() as u64);

@@ -1,18 +1,18 @@
 //! What workers share: the configuration, the names of sessions, and the ways to each other.
 
-use super::apart::Apart;
-use super::cluster::{Layout, Registry};
+use super::cache_padded::CachePadded;
+use super::cluster::{ClusterRuntime, Registry};
 use super::commands::Command;
 use super::log::Sink;
-use super::loops::Loops;
+use super::loop_detection::LoopDetector;
 use super::resolve::Resolver;
 use super::ring::Ring;
 use super::slab::Key;
 use super::stats::WorkerStats;
 use super::stdio::Stdio;
-use crate::config::home::Home;
+use crate::config::host_mapping::HostMapping;
 use crate::config::snapshot::{Names, Snapshot};
-use crate::rest::exchange::Desk;
+use crate::rest::exchange::ApiHandler;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Default)]
 pub(super) struct InForce {
     pub snapshot: Arc<Snapshot>,
-    pub layouts: Names<Layout>,
+    pub clusters: Names<ClusterRuntime>,
 }
 
 pub(super) struct Shared {
@@ -35,21 +35,21 @@ pub(super) struct Shared {
     pub generation: AtomicU64,
     pub registry: Registry,
     pub names: SessionNames,
-    pub counts: Apart<Counts>,
+    pub counts: CachePadded<Counts>,
     /// Sessions that descriptors allow, and the first descriptor that is not for them.
     pub most_sessions: usize,
     pub stats: Vec<Arc<WorkerStats>>,
     pub rings: Vec<Arc<Ring<Command>>>,
-    pub desk: Option<Arc<dyn Desk>>,
-    pub home: Home,
+    pub api_handler: Option<Arc<dyn ApiHandler>>,
+    pub host_mapping: HostMapping,
     pub sink: Sink,
     pub resolver: Resolver,
-    pub loops: Loops,
+    pub loops: LoopDetector,
     pub stdio: Arc<Stdio>,
     /// Keys the flow tables.
     pub seed: u64,
     /// Keys the words of farewells, which others get to see.
-    pub farewell_seed: u64,
+    pub close_token_seed: u64,
 }
 
 /// What every session that comes counts up.
@@ -62,17 +62,17 @@ pub(super) struct Counts {
 /// Which worker has the session of a name. Names are kept as hashes: a session knows its own name. Those of UDP sessions
 /// are not here, see [`super::naming`].
 #[derive(Default)]
-pub(super) struct SessionNames([Mutex<BTreeMap<u64, Whereabouts>>; 16]);
+pub(super) struct SessionNames([Mutex<BTreeMap<u64, SessionLocation>>; 16]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Whereabouts {
+pub(super) struct SessionLocation {
     pub worker: usize,
     pub key: Key,
 }
 
 impl SessionNames {
     /// Claims a name for a session, with `_1`, `_2`, ... added if it is taken.
-    pub(super) fn claim(&self, wanted: &str, place: Whereabouts) -> Box<str> {
+    pub(super) fn claim(&self, wanted: &str, place: SessionLocation) -> Box<str> {
         if self.take(wanted, place) {
             return wanted.into();
         }
@@ -85,12 +85,12 @@ impl SessionNames {
         self.part(hash).lock().remove(&hash);
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<Whereabouts> {
+    pub(super) fn find(&self, name: &str) -> Option<SessionLocation> {
         let hash = xxh3_64(name.as_bytes());
         self.part(hash).lock().get(&hash).copied()
     }
 
-    fn take(&self, name: &str, place: Whereabouts) -> bool {
+    fn take(&self, name: &str, place: SessionLocation) -> bool {
         let hash = xxh3_64(name.as_bytes());
         match self.part(hash).lock().entry(hash) {
             Entry::Vacant(free) => {
@@ -101,7 +101,7 @@ impl SessionNames {
         }
     }
 
-    fn part(&self, hash: u64) -> &Mutex<BTreeMap<u64, Whereabouts>> {
+    fn part(&self, hash: u64) -> &Mutex<BTreeMap<u64, SessionLocation>> {
         &self.0[(hash >> 60) as usize]
     }
 }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_taken_name_gets_a_number() {
         let names = SessionNames::default();
-        let place = Whereabouts { worker: 0, key: Key { slot: 0, generation: 0 } };
+        let place = SessionLocation { worker: 0, key: Key { slot: 0, generation: 0 } };
         let claim = || names.claim("UNIX:l-0", place);
         assert_eq!([claim(), claim(), claim()].map(String::from), ["UNIX:l-0", "UNIX:l-0_1", "UNIX:l-0_2"]);
         names.release("UNIX:l-0_1");

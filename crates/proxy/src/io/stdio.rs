@@ -45,7 +45,7 @@ impl Stdio {
             let (stdio, rings) = (Arc::clone(self), rings.to_vec());
             let reader = std::thread::Builder::new().name("proxy-stdin".to_owned());
             if let Err(error) = reader.spawn(move || stdio.read(input, &rings)) {
-                tracing::warn!(%error, "standard input is not read");
+                tracing::warn!(%error, "cannot read standard input");
             }
         }
         true
@@ -73,8 +73,8 @@ impl Stdio {
             let Some(member) = state.holder else { return };
             drop(state);
             let message = vec![(member, buffer[..n].to_vec())];
-            if rings.get(member.worker).is_none_or(|ring| ring.push(Command::Said(message)).is_err()) {
-                tracing::warn!("a worker does not keep up: standard input was dropped");
+            if rings.get(member.worker).is_none_or(|ring| ring.push(Command::GroupMessages(message)).is_err()) {
+                tracing::warn!("a worker is overloaded: data from standard input was dropped");
             }
         }
     }

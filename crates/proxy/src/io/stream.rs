@@ -31,8 +31,8 @@ impl Worker {
         let Some(session) = self.sessions.get(key) else { return };
         let link = if at == 0 { Some(&session.source) } else { session.stages.get(at - 1).map(|stage| &stage.link) };
         match link {
-            Some(Link::Stream(_)) => self.visit(key, |worker, session| worker.handle_stream(session, at, ready)),
-            Some(Link::Datagram(_)) if at == 0 => self.visit(key, Self::read_packets),
+            Some(Link::Stream(_)) => self.with_session(key, |worker, session| worker.handle_stream(session, at, ready)),
+            Some(Link::Datagram(_)) if at == 0 => self.with_session(key, Self::read_packets),
             Some(Link::Datagram(_)) => self.receive_answers(key, at),
             _ => {}
         }
@@ -53,10 +53,10 @@ impl Worker {
                 Written::Queued | Written::Dropped => {}
             }
         }
-        if ready.readable && !session.life.is_over() {
+        if ready.readable && !session.machine.is_over() {
             self.read_stream(session, at);
         }
-        if !session.life.is_over() {
+        if !session.machine.is_over() {
             self.watch_stream(session, at);
             self.end_if_done(session);
         }
@@ -70,23 +70,23 @@ impl Worker {
         }
         if let Some(error) = sys::connect_error(stream.raw()) {
             let failure = Failure::connect(format!("connect {}", sys::error_name(&error)));
-            return self.stage_failed(session, at - 1, failure.blaming(sys::is_peers_fault(&error)));
+            return self.stage_failed(session, at - 1, failure.with_endpoint_fault(sys::is_peers_fault(&error)));
         }
         stream.connecting = false;
         stream.flush();
         let upgrading = super::connect::is_upgrading(stream);
         if !upgrading {
-            self.transport_stands(session, at);
+            self.transport_connected(session, at);
         }
         self.watch_stream(session, at);
     }
 
     /// The transport of a stage stands; a JSONSocket goes on from here.
-    fn transport_stands(&mut self, session: &mut Session, at: usize) {
+    fn transport_connected(&mut self, session: &mut Session, at: usize) {
         if session.stages[at - 1].handshake.is_some() {
             self.send_handshake(session, at - 1);
         } else {
-            self.stage_stands(session, at - 1);
+            self.stage_connected(session, at - 1);
         }
     }
 
@@ -112,14 +112,14 @@ impl Worker {
                 }
                 Err(error) if sys::would_block(&error) => {}
                 Err(error) if at == 0 => {
-                    tracing::trace!(%error, "a client is gone");
+                    tracing::trace!(%error, "client connection lost");
                     self.source_lost(session);
                 }
                 Err(error) => self.stage_lost(session, at, &error, "read"),
             }
             self.scratch = scratch;
-            let held = session.held.as_ref().is_some_and(|held| held.is_full());
-            if !full || held || session.life.is_over() {
+            let held = session.setup_queue.as_ref().is_some_and(|held| held.is_full());
+            if !full || held || session.machine.is_over() {
                 return;
             }
         }
@@ -142,7 +142,7 @@ impl Worker {
     /// Reads a client again that a rate held back.
     pub(super) fn resume_source(&mut self, session: &mut Session) {
         session.resume_at = 0;
-        if session.life.is_open() {
+        if session.machine.is_open() {
             self.resume_all(session);
         } else {
             self.watch_stream(session, 0);
@@ -205,7 +205,7 @@ impl Worker {
                 state.nonce = None;
                 state.subprotocol = subprotocol;
                 let mut rest = std::mem::take(&mut state.head).split_off(used);
-                self.transport_stands(session, at);
+                self.transport_connected(session, at);
                 if !rest.is_empty() {
                     self.handle_frames(session, at, &mut rest);
                 }
@@ -268,7 +268,7 @@ impl Worker {
             }
         }
         if at == 0 {
-            session.life.handle_end(Finish::Normal, None, self.now);
+            session.machine.handle_end(Finish::Normal, None, self.now);
         } else {
             self.stage_lost(session, at, &ended(), "close");
         }
@@ -282,7 +282,7 @@ impl Worker {
         if at == 0 && messages {
             return self.source_lost(session);
         }
-        if at > 0 && (messages || session.reconnects() || !session.life.is_open()) {
+        if at > 0 && (messages || session.reconnects() || !session.machine.is_open()) {
             return self.stage_lost(session, at, &ended(), "read");
         }
         self.input_ended(session, at);
@@ -290,18 +290,18 @@ impl Worker {
 
     /// Passes the end of a half on, as far as the next socket can say it.
     pub(super) fn input_ended(&mut self, session: &mut Session, at: usize) {
-        if !session.life.is_open() {
+        if !session.machine.is_open() {
             return;
         }
         if Self::swallows(session, at) {
-            return session.life.handle_end(Finish::Normal, None, self.now);
+            return session.machine.handle_end(Finish::Normal, None, self.now);
         }
         let next = session.socket_after(at);
         match session.link(next) {
             Link::Stream(stream) => match &stream.codec {
                 Codec::Http(_) => {
                     stream.end_answer();
-                    session.life.handle_end(Finish::Normal, None, self.now);
+                    session.machine.handle_end(Finish::Normal, None, self.now);
                 }
                 Codec::Ws(_) => {
                     stream.send_close(code::NORMAL, "");
@@ -355,7 +355,7 @@ impl Worker {
             }
         }
         if streams > 0 {
-            session.life.handle_end(Finish::Normal, None, self.now);
+            session.machine.handle_end(Finish::Normal, None, self.now);
         }
     }
 
@@ -390,8 +390,8 @@ impl Worker {
 
     /// Watches a stream for what it waits for.
     pub(super) fn watch_stream(&mut self, session: &mut Session, at: usize) {
-        let held = session.held.as_ref().is_some_and(|held| held.is_full());
-        let open = session.life.is_open();
+        let held = session.setup_queue.as_ref().is_some_and(|held| held.is_full());
+        let open = session.machine.is_open();
         let paused = at == 0 && session.resume_at > 0;
         let Link::Stream(stream) = session.link(at) else { return };
         let write = if stream.waiting() > 0 || stream.connecting { WRITE } else { 0 };
@@ -446,8 +446,8 @@ impl Worker {
             lost = Some((1, ended()));
         }
         session.splice = Some(splice);
-        if session.stages[0].unproven && moved[1].1 > 0 {
-            super::circuit::prove(&mut session.stages[0]);
+        if session.stages[0].unconfirmed && moved[1].1 > 0 {
+            super::circuit::confirm_endpoint(&mut session.stages[0]);
         }
         self.count_moved(session.key.slot, moved);
         for (at, wanted) in wants.into_iter().enumerate() {
@@ -456,7 +456,7 @@ impl Worker {
         match lost {
             Some((0, _)) => self.source_lost(session),
             Some((at, error)) => self.stage_lost(session, at, &error, "read"),
-            None if done => session.life.handle_end(Finish::Normal, None, self.now),
+            None if done => session.machine.handle_end(Finish::Normal, None, self.now),
             None => {}
         }
     }
@@ -484,13 +484,13 @@ impl Worker {
             match &result {
                 // An empty packet and the end of a connection look alike here; the end also hangs up.
                 Ok(0) => self.source_lost(session),
-                Ok(n) if self.let_pass(session, &[*n]).is_empty() => {}
+                Ok(n) if self.apply_rate_limits(session, &[*n]).is_empty() => {}
                 Ok(n) => self.handle_source(session, Message::binary(&scratch[..*n])),
                 Err(error) if sys::would_block(error) => {}
                 Err(_) => self.source_lost(session),
             }
             self.scratch = scratch;
-            if result.is_err() || session.life.is_over() {
+            if result.is_err() || session.machine.is_over() {
                 return;
             }
         }

@@ -1,9 +1,9 @@
 //! The packet path: datagrams in by batches, grouped by flow, out by as few calls as possible.
 
-use super::circuit::prove;
+use super::circuit::confirm_endpoint;
 use super::flow::FlowKey;
 use super::link::Link;
-use super::session::Greeting;
+use super::session::ServerHandshake;
 use super::slab::Key;
 use super::stats::Drop;
 use super::sys::{BATCH, Received, Sent, SockAddr, coalesce, send_one, would_block};
@@ -56,13 +56,13 @@ impl Worker {
             self.assign(port, i);
         }
         for at in 0..self.groups.len() {
-            self.pass_group(self.groups[at]);
+            self.forward_group(self.groups[at]);
         }
     }
 
     /// Makes sure that buffer `i` has a session and adds it to the flow's group.
     fn assign(&mut self, port: u32, i: usize) {
-        let Some(slot) = self.known(i).or_else(|| self.welcome(port, i)) else { return };
+        let Some(slot) = self.known(i).or_else(|| self.open_flow(port, i)) else { return };
         self.next_in_group[i] = END;
         let hot = &mut self.hot[slot as usize];
         if hot.batch == self.batch {
@@ -83,10 +83,10 @@ impl Worker {
     }
 
     /// Makes a session for buffer `i`, unless one of the buffers before did.
-    fn welcome(&mut self, port: u32, i: usize) -> Option<u32> {
+    fn open_flow(&mut self, port: u32, i: usize) -> Option<u32> {
         let Arrived { key, hash, .. } = self.arrived[i];
         let found = self.flows.get(hash, &key, |slot| self.hot[slot as usize].key);
-        if found.is_some() || self.is_farewell(&key, self.received.data(i)) {
+        if found.is_some() || self.is_close_notice(&key, self.received.data(i)) {
             return found;
         }
         let from = *self.received.from(i);
@@ -98,10 +98,10 @@ impl Worker {
         self.ports.get(&port).filter(|open| open.reads_dscp).and_then(|_| self.received.dscp(i))
     }
 
-    fn pass_group(&mut self, group: Group) {
+    fn forward_group(&mut self, group: Group) {
         let hot = &self.hot[group.slot as usize];
         if hot.upstream < 0 {
-            return self.pass_slowly(group);
+            return self.forward_group_slowly(group);
         }
         let (upstream, join) = (hot.upstream, !hot.singly);
         let (sent, bytes) = self.send_group(group, upstream, join);
@@ -119,7 +119,7 @@ impl Worker {
         }
         if let Some(code) = sent.broken {
             let key = Key { slot: group.slot, generation: self.hot[group.slot as usize].generation };
-            self.lose_stage(key, 1, &std::io::Error::from_raw_os_error(code), "sendmsg");
+            self.drop_stage(key, 1, &std::io::Error::from_raw_os_error(code), "sendmsg");
         }
     }
 
@@ -134,14 +134,14 @@ impl Worker {
             let data = self.received.data(at as usize);
             bytes += data.len() as u64;
             // SAFETY: the buffers of `received` are not touched before the flush below.
-            unsafe { self.forth.push(data, self.segments[at as usize] as usize, None, join, 0) };
+            unsafe { self.to_upstream.push(data, self.segments[at as usize] as usize, None, join, 0) };
             at = self.next_in_group[at as usize];
         }
-        (self.forth.flush(upstream), bytes)
+        (self.to_upstream.flush(upstream), bytes)
     }
 
     /// Message by message through the session's stages.
-    fn pass_slowly(&mut self, group: Group) {
+    fn forward_group_slowly(&mut self, group: Group) {
         let generation = self.hot[group.slot as usize].generation;
         let key = Key { slot: group.slot, generation };
         let mut at = group.first;
@@ -155,8 +155,8 @@ impl Worker {
         }
         let Some(session) = self.sessions.get(key) else { return };
         let sizes: Vec<usize> = datagrams.iter().map(Vec::len).collect();
-        let passing = &datagrams[self.let_pass(session, &sizes)];
-        self.visit(key, |worker, session| {
+        let passing = &datagrams[self.apply_rate_limits(session, &sizes)];
+        self.with_session(key, |worker, session| {
             worker.gathering(session, |worker, session| {
                 for datagram in passing {
                     worker.handle_source(session, Message::binary(datagram));
@@ -176,48 +176,50 @@ impl Worker {
         }
         let (upstream, listener) = (hot.upstream, hot.key.listener);
         let Some(port) = self.ports.get(&listener) else { return };
-        if self.back.fd != port.fd || self.back.used > BATCH / 2 || !self.back.gather.has_room() {
+        if self.replies.fd != port.fd || self.replies.used > BATCH / 2 || !self.replies.gather.has_room() {
             let fd = port.fd;
-            self.flush_back();
-            self.back.fd = fd;
+            self.flush_replies();
+            self.replies.fd = fd;
         }
-        let start = self.back.used;
+        let start = self.replies.used;
         let count = match self.answered.receive(upstream, start) {
             Ok(count) => count,
             Err(error) if would_block(&error) => return,
-            Err(error) => return self.lose_stage(key, at, &error, "recvmsg"),
+            Err(error) => return self.drop_stage(key, at, &error, "recvmsg"),
         };
-        self.back.used += count;
+        self.replies.used += count;
         let hot = &mut self.hot[key.slot as usize];
         let (mut packets, mut bytes) = (0, 0);
         for i in start..start + count {
             let received = self.answered.take(i);
             packets += received.datagrams() as u64;
             bytes += received.data.len() as u64;
-            // SAFETY: buffers of `answered` below `back.used` are not received into before `flush_back`.
-            unsafe { self.back.gather.push(received.data, received.segment, Some(&hot.peer), !hot.singly, key.slot) };
+            // SAFETY: buffers of `answered` below `back.used` are not received into before `flush_replies`.
+            unsafe {
+                self.replies.gather.push(received.data, received.segment, Some(&hot.peer), !hot.singly, key.slot)
+            };
         }
         hot.seen = self.now.ms;
         hot.packets_out += packets;
         hot.bytes_out += bytes;
-        let first = std::mem::replace(&mut hot.unproven, false);
+        let first = std::mem::replace(&mut hot.unconfirmed, false);
         if count > 1 && !std::mem::replace(&mut hot.joined, true) {
             coalesce(upstream);
         }
         self.stats.packets_out.add(packets);
         self.stats.bytes_out.add(bytes);
         if first {
-            self.visit(key, |_, session| prove(&mut session.stages[at - 1]));
+            self.with_session(key, |_, session| confirm_endpoint(&mut session.stages[at - 1]));
         }
     }
 
     /// Sends the answers that were gathered.
-    pub(super) fn flush_back(&mut self) {
-        self.back.used = 0;
-        if self.back.gather.is_empty() {
+    pub(super) fn flush_replies(&mut self) {
+        self.replies.used = 0;
+        if self.replies.gather.is_empty() {
             return;
         }
-        let sent = self.back.gather.flush(self.back.fd);
+        let sent = self.replies.gather.flush(self.replies.fd);
         self.stats.segments_out.add(sent.segmented);
         if sent.dropped > 0 {
             self.count_drop(Drop::Send, sent.dropped);
@@ -232,14 +234,14 @@ impl Worker {
                 return;
             };
             let fd = fd.as_raw_fd();
-            self.flush_back();
+            self.flush_replies();
             match self.answered.receive(fd, 0) {
                 Ok(count) => {
                     for i in 0..count {
                         let received = self.answered.take(i);
                         let messages: Vec<Vec<u8>> = received.split().map(<[u8]>::to_vec).collect();
                         for message in messages {
-                            self.visit(key, |worker, session| {
+                            self.with_session(key, |worker, session| {
                                 worker.handle_stage(session, at, Message::binary(&message));
                             });
                         }
@@ -249,16 +251,16 @@ impl Worker {
                     }
                 }
                 Err(error) if would_block(&error) => return,
-                Err(error) => return self.lose_stage(key, at, &error, "recvmsg"),
+                Err(error) => return self.drop_stage(key, at, &error, "recvmsg"),
             }
         }
     }
 
     /// Turns the fast path on or off, as the session allows.
     pub(super) fn choose_path(&mut self, session: &super::session::Session) {
-        let fast = session.life.is_open()
+        let fast = session.machine.is_open()
             && matches!(session.source, Link::UdpPeer)
-            && matches!(session.greeting, Greeting::None | Greeting::Open(_))
+            && matches!(session.handshake, ServerHandshake::None | ServerHandshake::Open(_))
             && session.stages.len() == 1
             // packets leave joined as segments, which Unix sockets would take for one message
             && session.stages[0].cluster.as_ref().is_some_and(|cluster| cluster.spec.is_over_udp())
@@ -274,7 +276,7 @@ impl Worker {
             let sockets = session.stages.iter().filter(|stage| stage.is_udp()).filter_map(|stage| stage.link.socket());
             sockets.for_each(coalesce);
         }
-        hot.unproven = session.stages.first().is_some_and(|stage| stage.unproven);
+        hot.unconfirmed = session.stages.first().is_some_and(|stage| stage.unconfirmed);
     }
 
     /// Sends one datagram to a UDP client.

@@ -1,12 +1,12 @@
 //! One worker: a thread with its own sockets, flows, sessions and timers.
 
-use super::cluster::Layout;
+use super::cluster::ClusterRuntime;
 use super::commands::Command;
 use super::flow::{FlowKey, FlowTable};
-use super::loops::Family;
-use super::nascent::Nascent;
+use super::loop_detection::Family;
 use super::outbox::Outbox;
-use super::port::{Place, Port};
+use super::pending::PendingConnection;
+use super::port::{BindAddress, Port};
 use super::ring::Ring;
 use super::session::{Hot, Session};
 use super::setup::Rules;
@@ -45,22 +45,22 @@ pub(super) struct Worker {
     pub(super) flows: FlowTable,
     pub(super) hot: Vec<Hot>,
     pub(super) sessions: Slab<Box<Session>>,
-    pub(super) nascent: Slab<Nascent>,
+    pub(super) pending: Slab<PendingConnection>,
     /// Live sessions by sequence, for lists in order.
     pub(super) by_sequence: BTreeMap<u64, Key>,
     /// Unix datagram peers by port.
     pub(super) unix_peers: BTreeMap<(u32, Vec<u8>), Key>,
     pub(super) finished: VecDeque<Finished>,
     pub(super) rules: Rules,
-    pub(super) layouts: Names<Layout>,
-    pub(super) idle: Wheel<Timed>,
+    pub(super) clusters: Names<ClusterRuntime>,
+    pub(super) idle: Wheel<TimerEvent>,
     pub(super) timers: BTreeSet<(u64, Key)>,
     /// Clients whose endpoint refused, and until when they are not served.
     pub(super) refused: BTreeMap<FlowKey, u64>,
     pub(super) received: RecvBatch,
     pub(super) answered: RecvBatch,
-    pub(super) forth: Gather,
-    pub(super) back: Back,
+    pub(super) to_upstream: Gather,
+    pub(super) replies: ReplyBatch,
     pub(super) batch: u32,
     pub(super) arrived: [super::udp::Arrived; BATCH],
     pub(super) groups: Vec<super::udp::Group>,
@@ -71,21 +71,21 @@ pub(super) struct Worker {
     pub(super) name: String,
     pub(super) outbox: Outbox,
     /// Messages of Sync groups for sessions of this worker.
-    pub(super) said: VecDeque<(Member, Vec<u8>)>,
+    pub(super) group_messages: VecDeque<(Member, Vec<u8>)>,
     /// The same for other workers, sent once per loop.
-    pub(super) said_elsewhere: Vec<Vec<(Member, Vec<u8>)>>,
+    pub(super) remote_group_messages: Vec<Vec<(Member, Vec<u8>)>>,
     /// Bytes that wait for sessions to stand.
-    pub(super) held_bytes: usize,
+    pub(super) setup_queue_bytes: usize,
     pub(super) random: u64,
     pub(super) stopping: bool,
-    second: Second,
+    second: Tick,
     /// Something beyond one session is not as it should be.
     broken: bool,
 }
 
 /// Answers gathered for one listening socket.
 #[derive(Default)]
-pub(super) struct Back {
+pub(super) struct ReplyBatch {
     pub gather: Gather,
     pub fd: RawFd,
     /// Buffers of `answered` that are in use.
@@ -105,7 +105,7 @@ pub(super) struct OpenPort {
 
 /// Why a worker does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum WorkerExit {
     Stopped,
     /// It has to be started again.
     Broken,
@@ -113,7 +113,7 @@ pub(super) enum Ended {
 
 /// When the worker last looked around, and what it saw.
 #[derive(Clone, Copy)]
-struct Second {
+struct Tick {
     at: u64,
     busy_ns: u64,
     generation: u64,
@@ -121,9 +121,9 @@ struct Second {
 
 /// What the second wheel hands out.
 #[derive(Clone, Copy)]
-pub(super) enum Timed {
+pub(super) enum TimerEvent {
     Idle(Key),
-    Nascent(Key),
+    PendingConnection(Key),
     /// A port that rests.
     Port(u32),
 }
@@ -143,7 +143,7 @@ pub(super) enum Token {
     Port(u32),
     /// A session's link: 0 is the source, then the stages.
     Link(Key, usize),
-    Nascent(Key),
+    PendingConnection(Key),
 }
 
 impl Token {
@@ -155,7 +155,7 @@ impl Token {
             Self::Wake => 0,
             Self::Port(id) => 1 << 60 | u64::from(id),
             Self::Link(key, at) => keyed(2, key, at),
-            Self::Nascent(key) => keyed(3, key, 0),
+            Self::PendingConnection(key) => keyed(3, key, 0),
         }
     }
 
@@ -165,7 +165,7 @@ impl Token {
             0 => Self::Wake,
             1 => Self::Port(token as u32),
             2 => Self::Link(key, (token >> 52) as usize & 0xff),
-            _ => Self::Nascent(key),
+            _ => Self::PendingConnection(key),
         }
     }
 }
@@ -190,19 +190,19 @@ impl Worker {
             flows: FlowTable::new(shared.seed),
             hot: Vec::new(),
             sessions: Slab::default(),
-            nascent: Slab::default(),
+            pending: Slab::default(),
             by_sequence: BTreeMap::new(),
             unix_peers: BTreeMap::new(),
             finished: VecDeque::new(),
             rules: Rules::default(),
-            layouts: in_force.layouts.clone(),
+            clusters: in_force.clusters.clone(),
             idle: Wheel::new(now.ms / 1000),
             timers: BTreeSet::new(),
             refused: BTreeMap::new(),
             received: RecvBatch::new(true)?,
             answered: RecvBatch::new(false)?,
-            forth: Gather::default(),
-            back: Back::default(),
+            to_upstream: Gather::default(),
+            replies: ReplyBatch::default(),
             batch: 0,
             arrived: [super::udp::Arrived::default(); BATCH],
             groups: Vec::with_capacity(BATCH),
@@ -211,21 +211,21 @@ impl Worker {
             scratch: vec![0; SCRATCH],
             name: String::new(),
             outbox: Outbox::default(),
-            said: VecDeque::new(),
-            said_elsewhere: (0..workers).map(|_| Vec::new()).collect(),
-            held_bytes: 0,
+            group_messages: VecDeque::new(),
+            remote_group_messages: (0..workers).map(|_| Vec::new()).collect(),
+            setup_queue_bytes: 0,
             random: sys::random_u64(),
             stopping: false,
-            second: Second { at: now.ms, busy_ns: sys::thread_cpu_ns(), generation: in_force.snapshot.generation },
+            second: Tick { at: now.ms, busy_ns: sys::thread_cpu_ns(), generation: in_force.snapshot.generation },
             broken: false,
             shared,
         })
     }
 
     /// Runs until told to stop, or until a fault that is not one session's.
-    pub(super) fn run(&mut self) -> Ended {
+    pub(super) fn run(&mut self) -> WorkerExit {
         while !self.stopping && !self.broken {
-            let Ok(ready) = self.epoll.wait(self.patience()) else { return Ended::Broken };
+            let Ok(ready) = self.epoll.wait(self.wait_ms()) else { return WorkerExit::Broken };
             self.now = Now { ms: sys::monotonic_ms(), unix: sys::unix_ms() };
             self.guarded(Self::follow_configuration);
             for i in 0..ready {
@@ -233,12 +233,12 @@ impl Worker {
                 self.guarded(|worker| worker.handle(Token::unpack(ready.token), ready));
             }
             self.guarded(|worker| {
-                worker.flush_back();
-                worker.deliver_said();
+                worker.flush_replies();
+                worker.deliver_group_messages();
                 worker.run_timers();
             });
         }
-        if self.stopping { Ended::Stopped } else { Ended::Broken }
+        if self.stopping { WorkerExit::Stopped } else { WorkerExit::Broken }
     }
 
     /// Does a part of the work; after a panic that no session caught, nothing here is trusted any more.
@@ -272,7 +272,7 @@ impl Worker {
             Token::Wake => self.run_commands(),
             Token::Port(id) => self.handle_port(id),
             Token::Link(key, at) => self.handle_link(key, at, ready),
-            Token::Nascent(key) => self.handle_nascent(key),
+            Token::PendingConnection(key) => self.handle_pending(key),
         }
     }
 
@@ -281,14 +281,14 @@ impl Worker {
         if self.shared.generation.load(Acquire) != self.snapshot.generation {
             let in_force = self.shared.in_force.load();
             self.snapshot = Arc::clone(&in_force.snapshot);
-            self.layouts = in_force.layouts.clone();
+            self.clusters = in_force.clusters.clone();
             self.rules.forget();
         }
     }
 
     /// How long to wait at most: to the next timer, and a second while the wheel has something.
-    fn patience(&self) -> i32 {
-        if !self.said.is_empty() {
+    fn wait_ms(&self) -> i32 {
+        if !self.group_messages.is_empty() {
             return 0;
         }
         let next = self.timers.first().map(|(at, _)| at.saturating_sub(self.now.ms).min(1000));
@@ -303,7 +303,7 @@ impl Worker {
     fn run_timers(&mut self) {
         while let Some((at, key)) = self.timers.first().copied().filter(|(at, _)| *at <= self.now.ms) {
             self.timers.remove(&(at, key));
-            self.visit(key, |worker, session| {
+            self.with_session(key, |worker, session| {
                 session.timer = 0;
                 worker.handle_session_timeout(session);
             });
@@ -313,9 +313,9 @@ impl Worker {
         self.idle.turn(second, &mut due);
         for timed in due {
             match timed {
-                Timed::Idle(key) => self.handle_idle(key),
-                Timed::Nascent(key) => self.expire_nascent(key),
-                Timed::Port(id) => self.wake_port(id),
+                TimerEvent::Idle(key) => self.handle_idle(key),
+                TimerEvent::PendingConnection(key) => self.expire_pending(key),
+                TimerEvent::Port(id) => self.wake_port(id),
             }
         }
         while self.finished.front().is_some_and(|finished| finished.until <= self.now.ms) {
@@ -328,7 +328,7 @@ impl Worker {
 
     fn each_second(&mut self) {
         self.count_kernel_drops();
-        let second = Second { at: self.now.ms, busy_ns: sys::thread_cpu_ns(), generation: self.snapshot.generation };
+        let second = Tick { at: self.now.ms, busy_ns: sys::thread_cpu_ns(), generation: self.snapshot.generation };
         let before = std::mem::replace(&mut self.second, second);
         let busy = second.busy_ns.saturating_sub(before.busy_ns) / 1000;
         self.stats.busy.set((busy / (second.at - before.at)).min(1000));
@@ -345,7 +345,7 @@ impl Worker {
     }
 
     fn count_kernel_drops(&mut self) {
-        for open in self.ports.values_mut().filter(|open| matches!(open.port.place, Place::Udp(_))) {
+        for open in self.ports.values_mut().filter(|open| matches!(open.port.bind_address, BindAddress::Udp(_))) {
             let drops = sys::dropped_by_kernel(open.fd);
             self.stats.drop_packets(Drop::KernelQueue, u64::from(drops.wrapping_sub(open.drops)));
             open.drops = drops;
@@ -354,7 +354,7 @@ impl Worker {
 
     pub(super) fn close_port(&mut self, id: u32) {
         if let Some(open) = self.ports.remove(&id) {
-            if let Some((family, at)) = open.port.place.end()
+            if let Some((family, at)) = open.port.bind_address.end()
                 && let Some(bound) = self.listening.get_mut(&(family, open.port.local.port()))
             {
                 bound.retain(|address| *address != at.ip());
@@ -365,26 +365,26 @@ impl Worker {
     }
 
     /// Takes a session out and works on it.
-    pub(super) fn visit(&mut self, key: Key, work: impl FnOnce(&mut Self, &mut Session)) {
+    pub(super) fn with_session(&mut self, key: Key, work: impl FnOnce(&mut Self, &mut Session)) {
         if let Some(session) = self.sessions.take(key) {
-            self.work(session, work);
+            self.run_session(session, work);
         }
     }
 
     /// Works on a session and settles what follows; a panic costs this session and no other.
-    pub(super) fn work(&mut self, mut session: Box<Session>, work: impl FnOnce(&mut Self, &mut Session)) {
+    pub(super) fn run_session(&mut self, mut session: Box<Session>, work: impl FnOnce(&mut Self, &mut Session)) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             work(self, &mut session);
-            self.settle(&mut session)
+            self.run_actions(&mut session)
         }));
         match done {
             Ok(None) => self.sessions.put(session.key, session),
             Ok(Some(finish)) => self.finish(session, finish),
             Err(_) => {
-                tracing::error!(session = %session.name, "a session ends after a fault in this program: please report it");
+                tracing::error!(session = %session.name, "ending a session after a panic: please report this bug");
                 self.scratch.resize(SCRATCH, 0);
                 self.outbox = Outbox::default();
-                session.life.handle_end(Finish::Fault, Some("Fault"), self.now);
+                session.machine.handle_end(Finish::Fault, Some("Fault"), self.now);
                 self.finish(session, Finish::Fault);
             }
         }
@@ -408,7 +408,9 @@ mod tests {
     #[test]
     fn tokens_survive_packing() {
         let key = Key { slot: u32::MAX, generation: 0xf_ffff };
-        for token in [Token::Wake, Token::Port(7), Token::Link(key, 255), Token::Link(key, 0), Token::Nascent(key)] {
+        for token in
+            [Token::Wake, Token::Port(7), Token::Link(key, 255), Token::Link(key, 0), Token::PendingConnection(key)]
+        {
             assert_eq!(Token::unpack(token.pack()), token);
         }
     }

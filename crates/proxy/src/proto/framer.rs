@@ -13,7 +13,7 @@ pub struct Framer {
 
 /// A message that is announced to be longer than allowed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {0} bytes is announced, more than the limit")]
+#[error("message length {0} exceeds the limit")]
 pub struct TooLong(pub usize);
 
 impl Framer {

@@ -24,11 +24,11 @@ pub struct Head {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    #[error("the head is longer than {0} bytes")]
+    #[error("the message head exceeds {0} bytes")]
     TooLong(usize),
-    #[error("the head has more than {0} headers")]
+    #[error("the message head has more than {0} headers")]
     TooMany(usize),
-    #[error("the head is malformed: {0}")]
+    #[error("malformed message head: {0}")]
     Malformed(&'static str),
 }
 
@@ -75,7 +75,7 @@ pub fn parse_head(bytes: &[u8], limits: HeadLimits) -> Result<Option<(Head, usiz
         return if bytes.len() >= limits.bytes { Err(HeadError::TooLong(limits.bytes)) } else { Ok(None) };
     };
     let text = bytes.get(..end).and_then(|head| std::str::from_utf8(head).ok());
-    let text = text.ok_or(HeadError::Malformed("it is not UTF-8"))?;
+    let text = text.ok_or(HeadError::Malformed("not UTF-8"))?;
     let mut lines = text.split("\r\n").flat_map(|line| line.split('\n')).skip_while(|line| line.is_empty());
     let start = start_line(lines.next().unwrap_or_default())?;
     let mut headers = Vec::new();
@@ -104,19 +104,19 @@ fn start_line(line: &str) -> Result<[String; 3], HeadError> {
     let answer = start[0].starts_with("HTTP/1.");
     let request = start[2].starts_with("HTTP/1.") && !start[2].contains(' ');
     if start[0].is_empty() || start[1].is_empty() || !(answer || request) {
-        return Err(HeadError::Malformed("the first line is not of HTTP/1"));
+        return Err(HeadError::Malformed("not an HTTP/1 start line"));
     }
     Ok(start)
 }
 
 fn header_line(line: &str) -> Result<(String, String), HeadError> {
-    let (name, value) = line.split_once(':').ok_or(HeadError::Malformed("a header has no colon"))?;
+    let (name, value) = line.split_once(':').ok_or(HeadError::Malformed("header without a colon"))?;
     if name.is_empty() || !name.bytes().all(is_token) {
-        return Err(HeadError::Malformed("a header's name has forbidden characters"));
+        return Err(HeadError::Malformed("invalid character in a header name"));
     }
     let value = value.trim_matches([' ', '\t']);
     if !is_header_value(value) {
-        return Err(HeadError::Malformed("a header's value has forbidden characters"));
+        return Err(HeadError::Malformed("invalid character in a header value"));
     }
     Ok((name.to_ascii_lowercase(), value.to_owned()))
 }
@@ -149,11 +149,11 @@ pub struct Chunks {
     left: u64,
     /// A line that is not complete.
     line: Vec<u8>,
-    place: Place,
+    state: ChunkState,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ChunkState {
     #[default]
     Size,
     Data,
@@ -168,21 +168,21 @@ impl Body {
         let length = head.header("content-length");
         if let Some(coding) = head.header("transfer-encoding") {
             if length.is_some() || !coding.eq_ignore_ascii_case("chunked") {
-                return Err(HeadError::Malformed("the body's length is ambiguous"));
+                return Err(HeadError::Malformed("ambiguous body length"));
             }
             return Ok(Self::Chunked(Chunks::default()));
         }
         let Some(length) = length else { return Ok(Self::Length(0)) };
         let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
         let length = length.parse().ok().filter(|_| digits);
-        length.map(Self::Length).ok_or(HeadError::Malformed("the body's length is not a number"))
+        length.map(Self::Length).ok_or(HeadError::Malformed("invalid Content-Length"))
     }
 
     /// Whether all of it was read.
     pub const fn is_done(&self) -> bool {
         match self {
             Self::Length(left) => *left == 0,
-            Self::Chunked(chunks) => matches!(chunks.place, Place::End),
+            Self::Chunked(chunks) => matches!(chunks.state, ChunkState::End),
         }
     }
 
@@ -205,23 +205,23 @@ impl Body {
 impl Chunks {
     fn handle_bytes(&mut self, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, HeadError> {
         let mut used = 0;
-        while self.place != Place::End
+        while self.state != ChunkState::End
             && let Some(rest) = bytes.get(used..).filter(|rest| !rest.is_empty())
         {
-            if self.place == Place::Data {
+            if self.state == ChunkState::Data {
                 let take = usize::try_from(self.left).unwrap_or(usize::MAX).min(rest.len());
                 data(rest.get(..take).unwrap_or_default());
                 self.left -= take as u64;
                 used += take;
                 if self.left == 0 {
-                    self.place = Place::AfterData;
+                    self.state = ChunkState::AfterData;
                 }
                 continue;
             }
             let end = rest.iter().position(|byte| *byte == b'\n');
             self.line.extend_from_slice(rest.get(..end.unwrap_or(rest.len())).unwrap_or_default());
             if self.line.len() > LONGEST_LINE {
-                return Err(HeadError::Malformed("a chunk's first line is too long"));
+                return Err(HeadError::Malformed("chunk line too long"));
             }
             let Some(end) = end else { return Ok(bytes.len()) };
             used += end + 1;
@@ -232,21 +232,21 @@ impl Chunks {
     }
 
     fn line_done(&mut self, line: &[u8]) -> Result<(), HeadError> {
-        self.place = match self.place {
-            Place::Size => {
+        self.state = match self.state {
+            ChunkState::Size => {
                 let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
                 let digits = std::str::from_utf8(digits).map(str::trim).unwrap_or_default();
                 let hex = digits.len() <= 15 && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
                 self.left = u64::from_str_radix(digits, 16)
                     .ok()
                     .filter(|_| hex)
-                    .ok_or(HeadError::Malformed("a chunk's size is not a number"))?;
-                if self.left == 0 { Place::Trailer } else { Place::Data }
+                    .ok_or(HeadError::Malformed("invalid chunk size"))?;
+                if self.left == 0 { ChunkState::Trailer } else { ChunkState::Data }
             }
-            Place::AfterData if line.is_empty() => Place::Size,
-            Place::AfterData => return Err(HeadError::Malformed("a chunk is longer than announced")),
-            Place::Trailer if line.is_empty() => Place::End,
-            Place::Trailer | Place::Data | Place::End => self.place,
+            ChunkState::AfterData if line.is_empty() => ChunkState::Size,
+            ChunkState::AfterData => return Err(HeadError::Malformed("chunk longer than its size")),
+            ChunkState::Trailer if line.is_empty() => ChunkState::End,
+            ChunkState::Trailer | ChunkState::Data | ChunkState::End => self.state,
         };
         Ok(())
     }

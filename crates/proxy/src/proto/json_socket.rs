@@ -104,9 +104,9 @@ pub fn count_hop(header: &[u8], behind: u8) -> Vec<u8> {
 /// The word that a client's farewell has to know.
 const TOKEN: &str = "portolan-token";
 /// How a farewell begins.
-const FAREWELL: &str = "{\"portolan-end\":";
+const CLOSE_NOTICE: &str = "{\"portolan-end\":";
 /// Bytes of a farewell, at most.
-const LONGEST_FAREWELL: usize = 200;
+const LONGEST_CLOSE_NOTICE: usize = 200;
 
 /// A header that tells the word of its client's farewell.
 pub fn add_token(header: &[u8], token: u64) -> Vec<u8> {
@@ -123,13 +123,13 @@ pub fn take_token(header: &mut Map<String, Value>) -> Option<u64> {
 
 /// A client's last word, said from another port than that of its session. A server would take it for the header of
 /// another session if it did not know it, so it is for proxies of ours alone.
-pub fn farewell(port: u16, token: u64) -> Vec<u8> {
-    format!("{FAREWELL}{{\"port\":{port},\"token\":\"{token:016x}\"}},\"{VERSION}\":1}}").into_bytes()
+pub fn close_notice(port: u16, token: u64) -> Vec<u8> {
+    format!("{CLOSE_NOTICE}{{\"port\":{port},\"token\":\"{token:016x}\"}},\"{VERSION}\":1}}").into_bytes()
 }
 
 /// Reads a farewell: the port of the session that is over, and its word.
-pub fn parse_farewell(bytes: &[u8]) -> Option<(u16, u64)> {
-    if bytes.len() > LONGEST_FAREWELL || !bytes.starts_with(FAREWELL.as_bytes()) {
+pub fn parse_close_notice(bytes: &[u8]) -> Option<(u16, u64)> {
+    if bytes.len() > LONGEST_CLOSE_NOTICE || !bytes.starts_with(CLOSE_NOTICE.as_bytes()) {
         return None;
     }
     let said = serde_json::from_slice::<Value>(bytes).ok()?;
@@ -272,15 +272,15 @@ mod tests {
         let header = add_token(br#"{"labels":{"a":"x"},"JSONSocketVersion":1}"#, 7);
         let mut read = parse_request(&header).unwrap();
         assert_eq!((take_token(&mut read), take_token(&mut read), read.len()), (Some(7), None, 2));
-        assert_eq!(parse_farewell(&farewell(65_535, u64::MAX)), Some((65_535, u64::MAX)));
-        assert_eq!(parse_farewell(&header), None);
+        assert_eq!(parse_close_notice(&close_notice(65_535, u64::MAX)), Some((65_535, u64::MAX)));
+        assert_eq!(parse_close_notice(&header), None);
         for bad in [
             "",
             "{\"portolan-end\":",
             "{\"portolan-end\":{\"port\":65536,\"token\":\"7\"}}",
             "{\"portolan-end\":{\"port\":1}}",
         ] {
-            assert_eq!(parse_farewell(bad.as_bytes()), None, "{bad}");
+            assert_eq!(parse_close_notice(bad.as_bytes()), None, "{bad}");
         }
     }
 

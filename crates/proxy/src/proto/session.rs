@@ -8,7 +8,7 @@
 use super::Now;
 use crate::config::engine::EventDump;
 use crate::config::types::{Name, Retry, RetryOn};
-use crate::few::Few;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,34 +113,34 @@ pub struct Failure {
     /// Whether another attempt may do better.
     pub retry: bool,
     /// Whether it speaks against the endpoint's health.
-    pub blames_endpoint: bool,
+    pub endpoint_fault: bool,
 }
 
 impl Failure {
     pub fn not_found(content: impl Into<String>) -> Self {
-        Self { message: "Not Found", content: content.into(), retry: true, blames_endpoint: false }
+        Self { message: "Not Found", content: content.into(), retry: true, endpoint_fault: false }
     }
 
     pub fn connect(content: impl Into<String>) -> Self {
-        Self { message: "Bad Gateway", content: content.into(), retry: true, blames_endpoint: false }
+        Self { message: "Bad Gateway", content: content.into(), retry: true, endpoint_fault: false }
     }
 
     pub fn unavailable(content: impl Into<String>) -> Self {
-        Self { message: "Service Unavailable", content: content.into(), retry: false, blames_endpoint: false }
+        Self { message: "Service Unavailable", content: content.into(), retry: false, endpoint_fault: false }
     }
 
     /// The attempt took too long.
     pub fn timed_out() -> Self {
-        Self::connect("connect ETIMEDOUT").blaming(true)
+        Self::connect("connect ETIMEDOUT").with_endpoint_fault(true)
     }
 
     #[must_use]
-    pub fn blaming(self, blames_endpoint: bool) -> Self {
-        Self { blames_endpoint, ..self }
+    pub fn with_endpoint_fault(self, endpoint_fault: bool) -> Self {
+        Self { endpoint_fault, ..self }
     }
 
     #[must_use]
-    pub fn final_one(self) -> Self {
+    pub fn permanent(self) -> Self {
         Self { retry: false, ..self }
     }
 }
@@ -148,22 +148,22 @@ impl Failure {
 #[derive(Clone, Debug)]
 struct Event {
     unix: u64,
-    kind: Kind,
+    kind: EventKind,
 }
 
 /// Small, because sessions are many and each keeps some: what most of them have alike is shared, and what few have
 /// lies elsewhere.
 #[derive(Clone, Debug)]
-enum Kind {
+enum EventKind {
     Init,
     Lookup(Arc<Lookup>),
     Connect,
-    Trouble(Box<Trouble>),
+    RareEvent(Box<RareEvent>),
     Destroy,
 }
 
 #[derive(Clone, Debug)]
-enum Trouble {
+enum RareEvent {
     Disconnect(String),
     Error {
         message: &'static str,
@@ -173,9 +173,9 @@ enum Trouble {
     End(Option<&'static str>),
 }
 
-impl From<Trouble> for Kind {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(Box::new(trouble))
+impl From<RareEvent> for EventKind {
+    fn from(event: RareEvent) -> Self {
+        Self::RareEvent(Box::new(event))
     }
 }
 
@@ -211,7 +211,7 @@ enum Due {
 #[derive(Debug)]
 pub struct Session {
     status: Status,
-    stages: Few<Stage>,
+    stages: SmallVec<[Stage; 1]>,
     retry: Retry,
     events: Vec<Event>,
     actions: VecDeque<Action>,
@@ -225,13 +225,13 @@ impl Session {
     pub fn new(now: Now) -> Self {
         let mut session = Self {
             status: Status::Init,
-            stages: Few::default(),
+            stages: SmallVec::new(),
             retry: Retry::default(),
             events: Vec::with_capacity(3),
             actions: VecDeque::new(),
             retries: 0,
         };
-        session.log(now, Kind::Init);
+        session.log(now, EventKind::Init);
         session
     }
 
@@ -263,7 +263,7 @@ impl Session {
 
     /// The lookup found a route with so many stages: all of them connect.
     pub fn handle_route(&mut self, lookup: Arc<Lookup>, stages: usize, retry: Retry, now: Now) {
-        self.log(now, Kind::Lookup(lookup));
+        self.log(now, EventKind::Lookup(lookup));
         self.retry = retry;
         self.stages = (0..stages)
             .map(|_| Stage { status: StageStatus::Init, left: 0, began: 0, again: 0, due: Due::Nothing })
@@ -282,7 +282,7 @@ impl Session {
         if self.is_over() {
             return;
         }
-        self.log(now, Trouble::Error { message: failure.message, content: failure.content.clone() });
+        self.log(now, RareEvent::Error { message: failure.message, content: failure.content.clone() });
         self.finish(Finish::Error);
     }
 
@@ -297,7 +297,7 @@ impl Session {
         stage.due = Due::Nothing;
         if self.stages.iter().all(|stage| stage.status == StageStatus::Ready) {
             self.status = Status::Connected;
-            self.log(now, Kind::Connect);
+            self.log(now, EventKind::Connect);
             self.actions.push_back(Action::Open);
         }
     }
@@ -318,7 +318,7 @@ impl Session {
         stage.status = StageStatus::End;
         stage.due = Due::Nothing;
         let content = format!("Pipeline setup failed for session \"{name}\": {}: {}", failure.message, failure.content);
-        self.log(now, Trouble::Error { message: failure.message, content });
+        self.log(now, RareEvent::Error { message: failure.message, content });
         self.finish(Finish::Error);
     }
 
@@ -327,10 +327,10 @@ impl Session {
         if self.is_over() {
             return;
         }
-        self.log(now, Trouble::Disconnect(format!("Session.disconnect: Stage: {cluster}: Error: {error}")));
+        self.log(now, RareEvent::Disconnect(format!("Session.disconnect: Stage: {cluster}: Error: {error}")));
         self.actions.push_back(Action::Abandon(at));
         if !self.retries_disconnects() {
-            self.log(now, Trouble::End(None));
+            self.log(now, RareEvent::End(None));
             self.finish(Finish::Normal);
             return;
         }
@@ -353,7 +353,7 @@ impl Session {
         if self.is_over() {
             return;
         }
-        self.log(now, Trouble::End(content));
+        self.log(now, RareEvent::End(content));
         self.finish(finish);
     }
 
@@ -363,7 +363,7 @@ impl Session {
         for stage in &mut self.stages {
             stage.status = StageStatus::End;
         }
-        self.log(now, Kind::Destroy);
+        self.log(now, EventKind::Destroy);
     }
 
     /// Does what is due.
@@ -412,11 +412,11 @@ impl Session {
     /// The last ERROR, where there was one: message and content.
     pub fn error(&self) -> Option<(&'static str, &str)> {
         self.events.iter().rev().find_map(|event| match &event.kind {
-            Kind::Trouble(trouble) => match &**trouble {
-                Trouble::Error { message, content } => Some((*message, content.as_str())),
-                Trouble::Disconnect(_) | Trouble::End(_) => None,
+            EventKind::RareEvent(event) => match &**event {
+                RareEvent::Error { message, content } => Some((*message, content.as_str())),
+                RareEvent::Disconnect(_) | RareEvent::End(_) => None,
             },
-            Kind::Init | Kind::Lookup(_) | Kind::Connect | Kind::Destroy => None,
+            EventKind::Init | EventKind::Lookup(_) | EventKind::Connect | EventKind::Destroy => None,
         })
     }
 
@@ -447,7 +447,7 @@ impl Session {
         matches!(self.retry.retry_on, RetryOn::Disconnect | RetryOn::Always) && self.retry.num_retries > 0
     }
 
-    fn log(&mut self, now: Now, kind: impl Into<Kind>) {
+    fn log(&mut self, now: Now, kind: impl Into<EventKind>) {
         if self.events.len() == EVENTS {
             self.events.remove(EVENTS / 2);
         }
@@ -458,20 +458,20 @@ impl Session {
 impl Event {
     fn dump(&self, name: &str) -> EventDump {
         let (event, message, content) = match &self.kind {
-            Kind::Init => ("INIT", format!("Session {name} initialized"), ""),
-            Kind::Lookup(lookup) => {
+            EventKind::Init => ("INIT", format!("Session {name} initialized"), ""),
+            EventKind::Lookup(lookup) => {
                 let Lookup { rulelist, rule } = &**lookup;
                 let message = format!("Successfull lookup on rulelist:{rulelist}/rule:{rule}");
                 ("LOOKUP SUCCESS", message, "")
             }
-            Kind::Connect => ("CONNECT", "Session successfully connected".to_owned(), ""),
-            Kind::Trouble(trouble) => match &**trouble {
-                Trouble::Disconnect(why) => ("DISCONNECT", why.clone(), ""),
-                Trouble::Error { message, content } => ("ERROR", (*message).to_owned(), content.as_str()),
-                Trouble::End(None) => ("END", "Normal end".to_owned(), ""),
-                Trouble::End(Some(content)) => ("END", "OK".to_owned(), *content),
+            EventKind::Connect => ("CONNECT", "Session successfully connected".to_owned(), ""),
+            EventKind::RareEvent(event) => match &**event {
+                RareEvent::Disconnect(why) => ("DISCONNECT", why.clone(), ""),
+                RareEvent::Error { message, content } => ("ERROR", (*message).to_owned(), content.as_str()),
+                RareEvent::End(None) => ("END", "Normal end".to_owned(), ""),
+                RareEvent::End(Some(content)) => ("END", "OK".to_owned(), *content),
             },
-            Kind::Destroy => ("DESTROY", "Session destroyed".to_owned(), ""),
+            EventKind::Destroy => ("DESTROY", "Session destroyed".to_owned(), ""),
         };
         EventDump { event, at: Duration::from_millis(self.unix), message, content: content.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! Who may use the API: bearer tokens from a file, client certificates, or whoever is on this machine.
+//! API access: bearer tokens from a file, client certificates, or clients on this machine.
 
 use std::fs;
 use std::hint::black_box;
@@ -17,18 +17,18 @@ pub enum Role {
     Write,
 }
 
-/// Why a client may not.
+/// Why access is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
-    /// It did not say who it is, or not rightly.
+    /// No credentials, or invalid ones.
     Unknown,
-    /// It may read only.
+    /// The token is read-only.
     ReadOnly,
-    /// The API is open, and so it is for this machine alone.
+    /// The API has no authentication, so only clients on this machine are allowed.
     Remote,
 }
 
-/// The rules for one process.
+/// The access rules of one process.
 #[derive(Debug, Default)]
 pub struct Access {
     tokens: Option<Tokens>,
@@ -37,23 +37,23 @@ pub struct Access {
 }
 
 impl Access {
-    /// `certificates`: the API's server asks clients for them. `insecure`: everyone may do everything.
+    /// `certificates`: the server requests client certificates. `insecure`: unauthenticated access is allowed.
     pub fn new(token_file: Option<&Path>, certificates: bool, insecure: bool) -> io::Result<Self> {
         let tokens = token_file.map(Tokens::open).transpose()?;
         Ok(Self { tokens, certificates, insecure })
     }
 
-    /// Whether clients have to say who they are.
+    /// Whether clients must authenticate.
     pub fn is_guarded(&self) -> bool {
         self.tokens.is_some() || self.certificates
     }
 
-    /// Whether the API must be reachable from this machine only.
+    /// Whether the API must be reachable only from this machine.
     pub fn is_loopback_only(&self) -> bool {
         !self.is_guarded() && !self.insecure
     }
 
-    /// Whether the client may do what needs that role.
+    /// Checks that the client has the role.
     pub fn check(&self, request: &Request, needs: Role) -> Result<(), Denied> {
         if !self.is_guarded() {
             let allowed = self.insecure || is_local(&request.client);
@@ -69,7 +69,7 @@ impl Access {
     }
 }
 
-/// Tokens of a file that is read again when it changes.
+/// Tokens from a file, which is read again when it changes.
 #[derive(Debug)]
 struct Tokens {
     path: PathBuf,
@@ -82,7 +82,7 @@ struct Read {
     tokens: Vec<(String, Role)>,
 }
 
-/// What tells one content of a file from the next: a new file, another time, another length.
+/// Identifies a version of the file: inode, modification time, length.
 type Stamp = (u64, i64, i64, u64);
 
 impl Tokens {
@@ -96,11 +96,11 @@ impl Tokens {
     fn role(&self, token: &str) -> Option<Role> {
         let mut read = self.read.lock();
         if let Err(error) = read.refresh(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "the token file cannot be read: its last tokens stay valid");
+            tracing::warn!(%error, path = %self.path.display(), "cannot read the token file: the last tokens stay valid");
         }
         let mut found = None;
         for (known, role) in &read.tokens {
-            if same(known.as_bytes(), token.as_bytes()) {
+            if constant_time_eq(known.as_bytes(), token.as_bytes()) {
                 found = found.max(Some(*role));
             }
         }
@@ -121,7 +121,7 @@ impl Read {
     }
 }
 
-/// Lines of a token and a role; empty ones and those that begin with `#` say nothing.
+/// Parses lines of a token and a role; empty lines and lines starting with `#` are ignored.
 fn tokens(text: &str) -> io::Result<Vec<(String, Role)>> {
     let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
     lines
@@ -133,7 +133,7 @@ fn tokens(text: &str) -> io::Result<Vec<(String, Role)>> {
                 (Some(token), Some("write"), None) => Some((token.to_owned(), Role::Write)),
                 _ => None,
             };
-            let wrong = || format!("line {number} is not a token and its role, `read` or `write`");
+            let wrong = || format!("line {number}: expected a token and its role, `read` or `write`");
             role.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, wrong()))
         })
         .collect()
@@ -149,7 +149,7 @@ fn is_local(client: &Client) -> bool {
 }
 
 /// Compares in a time that depends on the length of `given` alone.
-fn same(known: &[u8], given: &[u8]) -> bool {
+fn constant_time_eq(known: &[u8], given: &[u8]) -> bool {
     let mut difference = usize::from(known.len() != given.len());
     for (index, byte) in given.iter().enumerate() {
         let other = known.get(index % known.len().max(1)).copied().unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Request bodies: JSON or YAML, told apart by their type.
+//! Request bodies: JSON or YAML, by content type.
 
 use super::Failed;
-use super::answer::{self, Version};
 use super::exchange::{Request, Response};
+use super::response::{self, Version};
+use crate::config::document::{Language, parse};
 use crate::config::json::Json;
 use crate::config::refusal::Refusal;
 use crate::config::types::Limits;
-use crate::config::whole::{Language, parse};
 
 const JSON: [&str; 4] = ["application/json", "application/x-json", "text/json", "text/x-json"];
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -15,8 +15,8 @@ const YAML: [&str; 4] = ["text/yaml", "text/x-yaml", "application/yaml", "applic
 /// Reads the body of a request.
 pub(super) fn read(request: &Request, limits: &Limits, version: Version) -> Result<Json, Failed> {
     if request.body.len() > limits.body {
-        let content = format!("Bodies may have {} bytes (admin.limits.body)", limits.body);
-        return Err(answer::error(413, "Payload Too Large", content.into()).into());
+        let content = format!("The body exceeds {} bytes (admin.limits.body)", limits.body);
+        return Err(response::error(413, "Payload Too Large", content.into()).into());
     }
     let Some(language) = language(request, version) else { return Err(unsupported(version).into()) };
     let name = if language == Language::Json { "JSON" } else { "YAML" };
@@ -41,10 +41,10 @@ fn language(request: &Request, version: Version) -> Option<Language> {
 
 fn unsupported(version: Version) -> Response {
     match version {
-        Version::V1 => answer::error(500, "General Server Error", 415_u64.into()),
+        Version::V1 => response::error(500, "General Server Error", 415_u64.into()),
         Version::V2 => {
             let content = "Send JSON (application/json) or YAML (application/yaml)";
-            answer::error(415, "Unsupported Media Type", content.into())
+            response::error(415, "Unsupported Media Type", content.into())
         }
     }
 }

@@ -1,12 +1,12 @@
-//! A request to the API and its answer, free of any HTTP library: sessions that reach a cluster of protocol
-//! `L7mpController` bring them as well as the API's own server does.
+//! API requests and responses, independent of any HTTP library: they come from the API server and from sessions routed
+//! to a cluster of protocol `L7mpController`.
 
 use std::net::IpAddr;
 
-/// One request, whole.
+/// A complete request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// In capitals.
+    /// In upper case.
     pub method: String,
     /// Path and query as on the request line, percent-encoded.
     pub target: String,
@@ -16,16 +16,16 @@ pub struct Request {
     pub client: Client,
 }
 
-/// Who asks.
+/// The client of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Client {
-    /// Where the connection comes from; `None` for a Unix socket, which is as near as loopback.
+    /// The peer address; `None` for a Unix socket, which is treated as loopback.
     pub address: Option<IpAddr>,
-    /// It showed a certificate that our authority signed.
+    /// It presented a certificate signed by the configured CA.
     pub certified: bool,
 }
 
-/// One answer, whole; the transport adds nothing but `Date` and `Connection`.
+/// A complete response; the transport adds only `Date` and `Connection`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
@@ -36,19 +36,19 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// Takes requests to the API's own thread. A worker hands in and goes on; it never waits.
-pub trait Desk: Send + Sync {
-    /// Queues a request; `reply` is called on the API's thread. A full queue answers at once, with 429.
+/// Hands requests to the API thread. Calls never block, so that workers can use it.
+pub trait ApiHandler: Send + Sync {
+    /// Queues a request; `reply` is called on the API thread. If the queue is full, it is called at once with 429.
     fn submit(&self, request: Request, reply: Reply);
 
-    /// Asks for the metrics on behalf of a cluster of protocol Prometheus. Whoever routes sessions there says who may
-    /// read them, so nobody is asked for a token.
+    /// Requests the metrics for a cluster of protocol Prometheus. The routing decides who may read them, so no token is
+    /// required.
     fn metrics(&self, reply: Reply) {
         reply(Response { status: 503, reason: "Service Unavailable".to_owned(), ..Response::default() });
     }
 }
 
-/// What to do with an answer.
+/// Receives the response.
 pub type Reply = Box<dyn FnOnce(Response) + Send>;
 
 impl Request {

@@ -1,4 +1,4 @@
-//! The metrics, in the text format that Prometheus reads: l7mp's names and ours.
+//! Metrics in the Prometheus text format, under l7mp's names and ours.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -8,10 +8,10 @@ use crate::config::engine::{Histogram, Metered, Stats};
 /// The content type of [`exposition`].
 pub(super) const TYPE: &str = "text/plain; version=0.0.4";
 
-/// Series of one metric that are by endpoint or by session; the rest is folded into one.
+/// Maximum series of a metric by endpoint, rule or session.
 const MOST_SERIES: usize = 1000;
 
-/// Writes everything that is counted. `objects` are by kind, `refused` by limit.
+/// Writes all metrics. `objects` are counts by kind, `refused` by limit.
 pub fn exposition(
     stats: &Stats,
     generation: u64,
@@ -23,13 +23,17 @@ pub fn exposition(
     metered(&mut text, &stats.metered);
     sessions(&mut text, stats);
     packets(&mut text, stats);
-    text.help("portolan_proxy_config_generation", "gauge", "Generation of the configuration in force.");
+    text.help("portolan_proxy_config_generation", "gauge", "Generation of the current configuration.");
     text.line("portolan_proxy_config_generation", &[], generation);
     text.help("portolan_proxy_objects", "gauge", "Configured objects by kind.");
     for (kind, count) in objects {
         text.line("portolan_proxy_objects", &[("kind", kind)], count);
     }
-    text.help("portolan_proxy_limit_refusals_total", "counter", "What a limit of admin.limits refused.");
+    text.help(
+        "portolan_proxy_limit_refusals_total",
+        "counter",
+        "Requests, sessions and messages refused by a limit of admin.limits.",
+    );
     let mut limits = refused.clone();
     stats.limits.iter().for_each(|(limit, count)| *limits.entry(limit).or_default() += count);
     for (limit, count) in &limits {
@@ -39,17 +43,17 @@ pub fn exposition(
 }
 
 fn by_object(text: &mut Text, stats: &Stats) {
-    text.help("listener_requests_total", "counter", "Sessions by listener.");
+    text.help("listener_requests_total", "counter", "Sessions accepted by listener.");
     for it in &stats.listeners {
         text.line("listener_requests_total", &[("listenerName", &it.name), ("protocol", it.protocol)], it.total);
     }
-    text.help("cluster_requests_total", "counter", "Stages by cluster.");
+    text.help("cluster_requests_total", "counter", "Session stages by cluster.");
     for it in &stats.clusters {
         text.line("cluster_requests_total", &[("clusterName", &it.name), ("protocol", it.protocol)], it.total);
     }
 }
 
-/// Counters of Metric clusters: under l7mp's names, or under those that the cluster's spec gives.
+/// Counters of Metric clusters, under l7mp's names or the names in the cluster's spec.
 fn metered(text: &mut Text, metered: &[Metered]) {
     let mut families: BTreeMap<String, Vec<(&Metered, u64)>> = BTreeMap::new();
     for it in metered {
@@ -78,37 +82,41 @@ fn metered(text: &mut Text, metered: &[Metered]) {
 fn sessions(text: &mut Text, stats: &Stats) {
     text.help("portolan_proxy_sessions", "gauge", "Live sessions.");
     text.line("portolan_proxy_sessions", &[], stats.sessions_active);
-    text.help("portolan_proxy_sessions_total", "counter", "Sessions since the start.");
+    text.help("portolan_proxy_sessions_total", "counter", "Sessions since process start.");
     text.line("portolan_proxy_sessions_total", &[], stats.sessions_total);
-    text.help("portolan_proxy_sessions_ended_total", "counter", "Sessions that ended, by reason.");
+    text.help("portolan_proxy_sessions_ended_total", "counter", "Ended sessions by reason.");
     for (reason, count) in &stats.sessions_ended {
         text.line("portolan_proxy_sessions_ended_total", &[("reason", reason)], count);
     }
-    text.help("portolan_proxy_retries_total", "counter", "Further attempts to connect a stage.");
+    text.help("portolan_proxy_retries_total", "counter", "Connection retries.");
     text.line("portolan_proxy_retries_total", &[], stats.retries);
-    text.help("portolan_proxy_circuit_refusals_total", "counter", "Stages that an open circuit refused, by limit.");
+    text.help(
+        "portolan_proxy_circuit_refusals_total",
+        "counter",
+        "Stages refused by an open circuit breaker, by cluster and limit.",
+    );
     for (cluster, limit, count) in &stats.circuits {
         text.line("portolan_proxy_circuit_refusals_total", &[("cluster", cluster), ("limit", limit)], count);
     }
-    text.help("portolan_proxy_rule_hits_total", "counter", "Sessions that a rule matched.");
+    text.help("portolan_proxy_rule_hits_total", "counter", "Sessions matched by rule.");
     for (rule, count) in stats.rules.iter().take(MOST_SERIES) {
         text.line("portolan_proxy_rule_hits_total", &[("rule", rule)], count);
     }
-    text.help("portolan_proxy_endpoint_up", "gauge", "Whether an endpoint takes sessions.");
+    text.help("portolan_proxy_endpoint_up", "gauge", "Whether an endpoint accepts sessions (1) or not (0).");
     if stats.endpoints.len() <= MOST_SERIES {
         for (cluster, endpoint, up) in &stats.endpoints {
             let labels = [("cluster", &**cluster), ("endpoint", &**endpoint)];
             text.line("portolan_proxy_endpoint_up", &labels, u8::from(*up));
         }
     } else {
-        folded(text, stats);
+        aggregated(text, stats);
     }
     text.histogram("portolan_proxy_connect_seconds", "Time to connect a stage.", &stats.connect_seconds);
     text.histogram("portolan_proxy_setup_seconds", "Time to set up a session.", &stats.setup_seconds);
 }
 
-/// Too many endpoints to name: how many of each cluster are up.
-fn folded(text: &mut Text, stats: &Stats) {
+/// Aggregates by cluster when there are too many endpoints.
+fn aggregated(text: &mut Text, stats: &Stats) {
     let mut up: BTreeMap<&str, u64> = BTreeMap::new();
     for (cluster, _, yes) in &stats.endpoints {
         *up.entry(cluster).or_default() += u64::from(*yes);
@@ -126,22 +134,30 @@ fn packets(text: &mut Text, stats: &Stats) {
         ("segments", stats.segments_in, stats.segments_out),
     ] {
         let name = format!("portolan_proxy_{what}_total");
-        let about = if what == "segments" { "Segments that came or left coalesced." } else { "Traffic of clients." };
+        let about = if what == "segments" {
+            "Datagrams received with GRO or sent with GSO."
+        } else {
+            "Client traffic by direction."
+        };
         text.help(&name, "counter", about);
         text.line(&name, &[("direction", "in")], inward);
         text.line(&name, &[("direction", "out")], outward);
     }
-    text.help("portolan_proxy_drops_total", "counter", "Packets dropped, by cause.");
+    text.help("portolan_proxy_drops_total", "counter", "Dropped packets by cause.");
     for (cause, count) in &stats.drops {
         text.line("portolan_proxy_drops_total", &[("cause", cause)], count);
     }
-    text.help("portolan_proxy_log_lines_dropped_total", "counter", "Lines that came faster than they could be logged.");
+    text.help(
+        "portolan_proxy_log_lines_dropped_total",
+        "counter",
+        "Log lines dropped because the writer was too slow.",
+    );
     text.line("portolan_proxy_log_lines_dropped_total", &[], stats.log_lines_dropped);
-    text.help("portolan_proxy_worker_busy_ratio", "gauge", "Share of the last second that a worker was busy.");
+    text.help("portolan_proxy_worker_busy_ratio", "gauge", "Share of the last second in which a worker was busy.");
     for (worker, share) in stats.workers_busy.iter().enumerate() {
         text.line("portolan_proxy_worker_busy_ratio", &[("worker", &worker.to_string())], share);
     }
-    text.help("portolan_proxy_worker_restarts_total", "counter", "Workers that were started again.");
+    text.help("portolan_proxy_worker_restarts_total", "counter", "Worker restarts after a panic.");
     text.line("portolan_proxy_worker_restarts_total", &[], stats.worker_restarts);
 }
 

@@ -4,21 +4,22 @@
 //!   server (own thread) --+
 //!                         +--> Api::handle --> registry --> engine
 //!   engine's listeners ---+    access, body,
-//!   (through the desk)         v1 | v2 | health
+//!   (through the queue)        v1 | v2 | health
 //! ```
 //!
-//! [`Api`] knows no sockets: it takes a [`Request`] and gives a [`Response`]. [`server`] puts it on the wire.
+//! [`Api`] knows no sockets: it maps a [`Request`] to a [`Response`]. [`server`] serves it over HTTP.
 
 mod access;
-mod answer;
 mod body;
 pub mod exchange;
 mod format;
 mod metrics;
 pub mod options;
+mod response;
 pub mod server;
 mod sessions;
 mod target;
+mod term;
 mod tls;
 mod v1;
 mod v2;
@@ -30,18 +31,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::Registry;
+use crate::config::document::{self, FILE_OWNER, Replace};
 use crate::config::engine::Engine;
 use crate::config::json::{Json, Object, object};
 use crate::config::refusal::Refusal;
 use crate::config::types::{Admin, Limits};
-use crate::config::whole::{self, FILE_OWNER, Replace};
 pub use access::{Access, Denied, Role};
-pub use answer::Version;
 use exchange::{Request, Response};
 pub use metrics::exposition;
+pub use response::Version;
 use target::Target;
 
 /// The version that l7mp's clients expect to read.
@@ -58,16 +59,16 @@ pub struct Api {
     refused: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// What the command line says.
+/// Settings from the command line.
 pub struct Settings {
-    /// `-s`: strict, whatever the file says.
+    /// `-s`: strict checks, regardless of the file.
     pub strict: bool,
-    /// Off with `--no-api`: nothing but health and metrics is answered.
+    /// False with `--no-api`: only health and metrics are served.
     pub enabled: bool,
-    /// A name for this process, for clients that look after many.
+    /// A name for this process, for clients that manage several.
     pub instance: String,
     pub workers: usize,
-    /// Called with each `admin` that comes into force, for instance to set the log level.
+    /// Called with each new `admin` section, for example to set the log level.
     pub on_admin: Box<dyn Fn(&Admin) + Send + Sync>,
 }
 
@@ -91,48 +92,48 @@ impl Api {
         }
     }
 
-    /// Puts a config file in force, at the start and again after SIGHUP: objects of the file that is in force and
-    /// not in this one go, those that came over the API stay, those that did not change are left alone.
+    /// Applies a config file, at start and on SIGHUP: objects of the previous file that are missing in this one are
+    /// deleted, objects added over the API stay, unchanged objects are left alone.
     pub fn load(&self, config: &Json) -> Result<(), Refusal> {
-        let admin = whole::admin(config)?;
+        let admin = document::admin(config)?;
         let how = Replace { owner: Some(FILE_OWNER), strict: admin.strict || self.settings.strict, force: true };
         let mut registry = self.registry.lock();
         registry.change(|change| {
-            // the engine gets its first configuration also if it is empty
+            // the engine also gets its first configuration if it is empty
             change.state.changed |= change.state.snapshot.generation == 0;
-            whole::put_admin(change, Admin { strict: how.strict, ..admin });
-            whole::replace(change, config, how)
+            document::put_admin(change, Admin { strict: how.strict, ..admin });
+            document::replace(change, config, how)
         })?;
         (self.settings.on_admin)(&registry.state().snapshot.admin);
         self.ready.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Says whether a config file would be taken, without an engine to open sockets.
+    /// Validates a config file without opening sockets.
     pub fn check(&self, config: &Json) -> Result<(), Refusal> {
-        let admin = whole::admin(config)?;
+        let admin = document::admin(config)?;
         let how = Replace { owner: Some(FILE_OWNER), strict: admin.strict || self.settings.strict, force: true };
-        let rehearsed = self.registry.lock().rehearse(|change| {
-            whole::put_admin(change, admin);
-            whole::replace(change, config, how)
+        let rehearsed = self.registry.lock().dry_run(|change| {
+            document::put_admin(change, admin);
+            document::replace(change, config, how)
         });
         rehearsed.map(drop)
     }
 
-    /// Tells whoever asks that no further sessions are taken; gives the time that those which run may take.
+    /// Marks the process as draining; returns how long to wait for existing sessions.
     pub fn begin_drain(&self) -> Duration {
         self.draining.store(true, Ordering::Release);
         Duration::from_secs_f64(self.registry.lock().state().snapshot.admin.drain_timeout)
     }
 
-    /// Tells where the API listens by itself, so that no session is led there.
+    /// Sets the address of the API's own server, to which sessions are never routed.
     pub fn set_own(&self, address: SocketAddr) -> Result<(), Refusal> {
         self.registry.lock().set_own(vec![address])
     }
 
-    /// Answers one request. It takes a moment at most and never panics on what it is given.
+    /// Handles one request. It returns quickly and never panics on any input.
     pub fn handle(&self, request: &Request) -> Response {
-        let Some(target) = Target::parse(&request.target) else { return answer::unknown() };
+        let Some(target) = Target::parse(&request.target) else { return response::unknown() };
         let segments: Vec<&str> = target.segments.iter().map(String::as_str).collect();
         let health = matches!(segments[..], ["livez" | "readyz"]);
         let needs = if request.method == "GET" { Role::Read } else { Role::Write };
@@ -140,12 +141,12 @@ impl Api {
             return deny(denied);
         }
         let response = match segments[..] {
-            ["livez"] if request.method == "GET" => answer::text(200, TEXT, "ok\n".to_owned()),
+            ["livez"] if request.method == "GET" => response::text(200, TEXT, "ok\n".to_owned()),
             ["readyz"] if request.method == "GET" => self.readyz(),
             ["metrics"] if request.method == "GET" => self.metrics_answer(),
-            ["api", "v1", ref path @ ..] if self.settings.enabled => self.answer_v1(request, &target, path),
-            ["api", "v2", ref path @ ..] if self.settings.enabled => self.answer_v2(request, &target, path),
-            _ => answer::unknown(),
+            ["api", "v1", ref path @ ..] if self.settings.enabled => self.respond_v1(request, &target, path),
+            ["api", "v2", ref path @ ..] if self.settings.enabled => self.respond_v2(request, &target, path),
+            _ => response::unknown(),
         };
         if response.status == 413 {
             self.count("body");
@@ -153,12 +154,12 @@ impl Api {
         response
     }
 
-    /// Takes away what was only waiting for its last session; called now and then.
+    /// Removes objects that were waiting for their last session to end; called periodically.
     pub fn sweep(&self) {
         self.registry.lock().sweep();
     }
 
-    /// The limits in force.
+    /// The current limits.
     pub fn limits(&self) -> Limits {
         self.registry.lock().state().snapshot.admin.limits.clone()
     }
@@ -174,20 +175,27 @@ impl Api {
     }
 
     pub(crate) fn metrics_answer(&self) -> Response {
-        answer::text(200, metrics::TYPE, self.metrics())
+        response::text(200, metrics::TYPE, self.metrics())
     }
 
-    /// Counts something that a limit refused.
+    /// Counts a refusal by a limit.
     pub fn count(&self, limit: &'static str) {
         *self.refused.lock().entry(limit).or_default() += 1;
     }
 
-    fn answer_v1(&self, request: &Request, target: &Target, path: &[&str]) -> Response {
+    /// The registry, locked for a change by a caller of this term.
+    fn registry_to_change(&self, term: Option<u64>) -> Result<MutexGuard<'_, Registry>, Refusal> {
+        let mut registry = self.registry.lock();
+        registry.admit_term(term)?;
+        Ok(registry)
+    }
+
+    fn respond_v1(&self, request: &Request, target: &Target, path: &[&str]) -> Response {
         let answered = self.v1(request, target, path);
         answered.unwrap_or_else(|failed| self.failed(failed, Version::V1))
     }
 
-    fn answer_v2(&self, request: &Request, target: &Target, path: &[&str]) -> Response {
+    fn respond_v2(&self, request: &Request, target: &Target, path: &[&str]) -> Response {
         let answered = self.v2(request, target, path);
         answered.unwrap_or_else(|failed| self.failed(failed, Version::V2))
     }
@@ -199,7 +207,7 @@ impl Api {
                 if let Some(limit) = refusal.limit {
                     self.count(limit);
                 }
-                answer::refused(&refusal, version)
+                response::refused(&refusal, version)
             }
         }
     }
@@ -207,18 +215,18 @@ impl Api {
     fn readyz(&self) -> Response {
         let mut missing = Vec::new();
         if !self.ready.load(Ordering::Acquire) {
-            missing.push("the static config is not in force");
+            missing.push("the static configuration is not loaded");
         }
         if !self.engine.stats().bound {
-            missing.push("not all listeners are bound");
+            missing.push("some listeners are not bound");
         }
         if self.draining.load(Ordering::Acquire) {
-            missing.push("the process is stopping");
+            missing.push("the process is draining");
         }
         if missing.is_empty() {
-            return answer::text(200, TEXT, "ok\n".to_owned());
+            return response::text(200, TEXT, "ok\n".to_owned());
         }
-        answer::text(503, TEXT, format!("{}\n", missing.join("\n")))
+        response::text(503, TEXT, format!("{}\n", missing.join("\n")))
     }
 
     fn admin_view(&self) -> Json {
@@ -241,6 +249,7 @@ impl Api {
             ("instance", self.settings.instance.as_str().into()),
             ("generation", snapshot.generation.into()),
             ("workers", self.settings.workers.into()),
+            ("term", registry.term().into()),
         ]);
         view.set("portolan", ours);
         Json::Object(view)
@@ -249,7 +258,7 @@ impl Api {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A request that does not end well: refused, or answered on the way.
+/// A failed request: a refusal, or an early response.
 enum Failed {
     Refused(Refusal),
     Answer(Response),
@@ -271,15 +280,15 @@ fn deny(denied: Denied) -> Response {
     match denied {
         Denied::Unknown => {
             let mut response =
-                answer::error(401, "Unauthorized", "A bearer token or a client certificate is needed".into());
+                response::error(401, "Unauthorized", "A bearer token or a client certificate is required".into());
             response.headers.push(("WWW-Authenticate", "Bearer realm=\"portolan\"".to_owned()));
             response
         }
-        Denied::ReadOnly => answer::error(403, "Forbidden", "This token may read only".into()),
+        Denied::ReadOnly => response::error(403, "Forbidden", "This token is read-only".into()),
         Denied::Remote => {
-            let content = "This API has no authentication, so it answers this machine only: start the proxy with \
+            let content = "This API has no authentication, so only clients on this machine are allowed: start the proxy with \
                            --api-token-file or --api-client-ca";
-            answer::error(403, "Forbidden", content.into())
+            response::error(403, "Forbidden", content.into())
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The API on the wire: HTTP/1.1 on a thread and a runtime of its own, so that it answers while every worker is busy,
-//! and a desk at which the engine hands in requests that came by its own listeners.
+//! The API server: HTTP/1.1 on its own thread and runtime, so that it responds while all workers are busy, and the queue
+//! for requests that arrive through API listeners in the data plane.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,57 +23,57 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::exchange::{Client, Desk, Reply, Request, Response};
+use super::exchange::{ApiHandler, Client, Reply, Request, Response};
 use super::options::Options;
-use super::{Access, Api, answer, tls};
+use super::{Access, Api, response, tls};
 
-/// Requests that wait at the desk.
+/// Capacity of the request queue.
 const QUEUE: usize = 1024;
-/// How often objects that nobody uses any more are looked for.
+/// Interval for removing unused objects.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How long a refused connection may take to read why.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long to wait for a refused client to read the response.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the API listens by itself.
+/// Address and TLS settings of the API server.
 pub struct Listen {
     pub address: SocketAddr,
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// The API's thread; it stops when this is dropped.
+/// The API thread; it stops when this is dropped.
 pub struct Running {
-    /// Where it listens; the port is the real one.
+    /// The bound address, with the actual port.
     pub address: Option<SocketAddr>,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The receiving end of a desk.
-pub struct Inbox(Receiver<(Handed, Reply)>);
+/// The receiving end of the request queue.
+pub struct ApiQueue(Receiver<(QueuedCall, Reply)>);
 
-/// What was handed in.
-enum Handed {
+/// A queued call.
+enum QueuedCall {
     Request(Request),
     Metrics,
 }
 
-/// A desk, which goes to the engine, and its inbox, which goes to [`start`].
-pub fn desk() -> (Arc<dyn Desk>, Inbox) {
+/// Creates the request queue: the handler is for the engine, the queue for [`start`].
+pub fn api_queue() -> (Arc<dyn ApiHandler>, ApiQueue) {
     let (sender, receiver) = channel(QUEUE);
-    (Arc::new(Counter(sender)), Inbox(receiver))
+    (Arc::new(QueuedApi(sender)), ApiQueue(receiver))
 }
 
 impl Listen {
-    /// The listener that the options ask for, if any. An API that asks nobody who he is stays on this machine.
+    /// The API server configured by the options, if any. Without authentication it binds to loopback.
     pub fn new(options: &Options, access: &Access) -> io::Result<Option<Self>> {
         let Some(mut address) = options.api.filter(|_| !options.no_api) else { return Ok(None) };
-        address.set_ip(options.home().bound(Some(address.ip())).unwrap_or(address.ip()));
+        address.set_ip(options.host_mapping().bind_address(Some(address.ip())).unwrap_or(address.ip()));
         if access.is_loopback_only() && !address.ip().is_loopback() {
             address.set_ip(loopback(address.ip()));
             tracing::warn!(
                 %address,
-                "the API has no authentication, so it listens on loopback only: give --api-token-file or \
-                 --api-client-ca to open it, or --insecure-api to open it to everyone"
+                "the API has no authentication, so it listens on loopback only: pass --api-token-file or \
+                 --api-client-ca to enable authentication, or --insecure-api to allow unauthenticated access"
             );
         }
         let tls = match (&options.certificate, &options.key) {
@@ -90,7 +90,7 @@ impl Listen {
 }
 
 /// Starts the API's thread. The address is bound when this returns.
-pub fn start(api: Arc<Api>, inbox: Inbox, listen: Option<Listen>) -> io::Result<Running> {
+pub fn start(api: Arc<Api>, queue: ApiQueue, listen: Option<Listen>) -> io::Result<Running> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stop = CancellationToken::new();
     let bound = match &listen {
@@ -108,7 +108,7 @@ pub fn start(api: Arc<Api>, inbox: Inbox, listen: Option<Listen>) -> io::Result<
         runtime.block_on(async move {
             tokio::select! {
                 () = until.cancelled() => {}
-                () = server.run(bound, inbox) => {}
+                () = server.run(bound, queue) => {}
             }
         });
     })?;
@@ -126,7 +126,7 @@ impl Running {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the API's thread ended by a panic");
+            tracing::error!("the API thread panicked");
         }
     }
 }
@@ -137,26 +137,26 @@ impl Drop for Running {
     }
 }
 
-struct Counter(Sender<(Handed, Reply)>);
+struct QueuedApi(Sender<(QueuedCall, Reply)>);
 
-impl Desk for Counter {
+impl ApiHandler for QueuedApi {
     fn submit(&self, request: Request, reply: Reply) {
-        self.hand_in(Handed::Request(request), reply);
+        self.enqueue(QueuedCall::Request(request), reply);
     }
 
     fn metrics(&self, reply: Reply) {
-        self.hand_in(Handed::Metrics, reply);
+        self.enqueue(QueuedCall::Metrics, reply);
     }
 }
 
-impl Counter {
-    fn hand_in(&self, handed: Handed, reply: Reply) {
+impl QueuedApi {
+    fn enqueue(&self, call: QueuedCall, reply: Reply) {
         use tokio::sync::mpsc::error::TrySendError;
-        match self.0.try_send((handed, reply)) {
+        match self.0.try_send((call, reply)) {
             Ok(()) => {}
             Err(TrySendError::Full((_, reply))) => reply(busy()),
             Err(TrySendError::Closed((_, reply))) => {
-                reply(answer::error(503, "Service Unavailable", "Stopping".into()));
+                reply(response::error(503, "Service Unavailable", "Stopping".into()));
             }
         }
     }
@@ -169,11 +169,11 @@ struct Server {
 }
 
 impl Server {
-    async fn run(self, bound: Option<std::net::TcpListener>, mut inbox: Inbox) {
+    async fn run(self, bound: Option<std::net::TcpListener>, mut queue: ApiQueue) {
         let listener = bound.and_then(|bound| match TcpListener::from_std(bound) {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::error!(%error, "the API cannot listen");
+                tracing::error!(%error, "cannot serve the API");
                 None
             }
         });
@@ -192,21 +192,21 @@ impl Server {
                                 server.connection(stream, from).await;
                                 drop(held);
                             } else {
-                                // who is only told to go does not count as one who stays
+                                // a refused connection does not count against the limit
                                 drop(held);
                                 server.refuse(stream).await;
                             }
                         });
                     }
-                    // out of descriptors, or a client that is gone: others may fare better in a moment
+                    // out of descriptors, or the client is gone: retry shortly
                     Err(error) => {
-                        tracing::warn!(%error, "the API could not accept a connection");
+                        tracing::warn!(%error, "cannot accept an API connection");
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
                 },
-                handed = inbox.0.recv(), if open => match handed {
-                    Some((Handed::Request(request), reply)) => reply(self.answer(&request)),
-                    Some((Handed::Metrics, reply)) => reply(self.guarded(Api::metrics_answer)),
+                call = queue.0.recv(), if open => match call {
+                    Some((QueuedCall::Request(request), reply)) => reply(self.answer(&request)),
+                    Some((QueuedCall::Metrics, reply)) => reply(self.guarded(Api::metrics_answer)),
                     None => open = false,
                 },
                 _ = sweep.tick() => drop(catch_unwind(AssertUnwindSafe(|| self.api.sweep()))),
@@ -218,7 +218,7 @@ impl Server {
     async fn connection(self, stream: TcpStream, from: SocketAddr) {
         let limit = Duration::from_millis(self.api.limits().api_request_ms);
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection to the API is gone already");
+            tracing::debug!(%error, "an API connection was closed by its client");
         }
         let client = Client { address: Some(from.ip().to_canonical()), certified: false };
         let Some(acceptor) = &self.tls else { return self.serve(stream, client, limit).await };
@@ -227,12 +227,12 @@ impl Server {
                 let certified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
                 self.serve(stream, Client { certified, ..client }, limit).await;
             }
-            Ok(Err(error)) => tracing::debug!(%error, %from, "a TLS handshake with the API failed"),
-            Err(_) => tracing::debug!(%from, "a TLS handshake with the API took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, %from, "API TLS handshake failed"),
+            Err(_) => tracing::debug!(%from, "API TLS handshake timed out"),
         }
     }
 
-    /// One connection too many is told so; under TLS it could not read it.
+    /// Responds 429 to a connection over the limit; without a response under TLS, where no handshake was made.
     async fn refuse(self, mut stream: TcpStream) {
         self.api.count("api_connections");
         if self.tls.is_some() {
@@ -246,8 +246,8 @@ impl Server {
             stream.write_all(&body).await?;
             stream.shutdown().await
         };
-        if !matches!(tokio::time::timeout(LAST_WORDS, said).await, Ok(Ok(()))) {
-            tracing::debug!("a refused connection did not wait for the reason");
+        if !matches!(tokio::time::timeout(REFUSAL_TIMEOUT, said).await, Ok(Ok(()))) {
+            tracing::debug!("a refused API client closed the connection early");
         }
     }
 
@@ -263,7 +263,7 @@ impl Server {
             .serve_connection(TokioIo::new(stream), service)
             .await;
         if let Err(error) = served {
-            tracing::debug!(%error, "a connection to the API broke");
+            tracing::debug!(%error, "API connection failed");
         }
     }
 
@@ -279,7 +279,11 @@ impl Server {
             Ok(Err(response)) => response,
             Err(_) => {
                 self.api.count("api_request_ms");
-                answer::error(408, "Request Timeout", "The request took too long (admin.limits.api_request_ms)".into())
+                response::error(
+                    408,
+                    "Request Timeout",
+                    "The request took too long (admin.limits.api_request_ms)".into(),
+                )
             }
         }))
     }
@@ -289,8 +293,8 @@ impl Server {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, most).collect().await else {
             self.api.count("body");
-            let content = format!("Bodies may have {most} bytes (admin.limits.body)");
-            return Err(answer::error(413, "Payload Too Large", content.into()));
+            let content = format!("The body exceeds {most} bytes (admin.limits.body)");
+            return Err(response::error(413, "Payload Too Large", content.into()));
         };
         let target = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
@@ -305,15 +309,15 @@ impl Server {
         })
     }
 
-    /// Whatever happens inside, the process lives and the configuration is whole: a change replaces it at its very end.
+    /// Catches panics: the process continues with a consistent configuration, because a change takes effect in its last step.
     fn answer(&self, request: &Request) -> Response {
         self.guarded(|api| api.handle(request))
     }
 
     fn guarded(&self, answer: impl FnOnce(&Api) -> Response) -> Response {
         catch_unwind(AssertUnwindSafe(|| answer(&self.api))).unwrap_or_else(|_| {
-            tracing::error!("a request to the API failed inside: please report it");
-            answer::error(500, "Internal Server Error", "The request failed inside; nothing was changed".into())
+            tracing::error!("an API request panicked: please report this bug");
+            response::error(500, "Internal Server Error", "Internal error; nothing was changed".into())
         })
     }
 }
@@ -326,7 +330,7 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
 }
 
 fn busy() -> Response {
-    answer::error(429, "Too Many Requests", "The API is busy: try again in a moment".into())
+    response::error(429, "Too Many Requests", "The API is busy: try again in a moment".into())
 }
 
 fn outgoing(response: Response) -> http::Response<Full<Bytes>> {

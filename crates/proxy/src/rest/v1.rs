@@ -1,17 +1,17 @@
 //! `/api/v1`: l7mp's API, answer for answer.
 
-use super::answer::{self, Version};
 use super::exchange::{Request, Response};
 use super::format::Style;
+use super::response::{self, Version};
 use super::target::Target;
-use super::{Api, Failed, body, sessions};
+use super::{Api, Failed, body, sessions, term};
 use crate::config::delete::Delete;
 use crate::config::engine::{Ending, Page, SessionFilter};
 use crate::config::json::{Json, Object};
 use crate::config::kind::Kind;
 use crate::config::refusal::Refusal;
 use crate::config::state::State;
-use crate::config::{strict, view, whole};
+use crate::config::{document, strict, view};
 
 /// One thing that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,18 +76,26 @@ impl<'a> Call<'a> {
 
 impl Api {
     pub(super) fn v1(&self, request: &Request, target: &Target, path: &[&str]) -> Result<Response, Failed> {
-        let Some(call) = Call::find(&request.method, path) else { return Ok(answer::unknown()) };
+        let Some(call) = Call::find(&request.method, path) else { return Ok(response::unknown()) };
+        let term = term::of_request(request)?;
         let admin = std::sync::Arc::clone(&self.registry.lock().state().snapshot.admin);
         let body = if call.has_body() { body::read(request, &admin.limits, Version::V1)? } else { Json::Null };
         if admin.strict {
             check_strictly(call, target, &body)?;
         }
         let style = Style::find(target.get("format").unwrap_or_default());
-        self.call(call, target, &body, style)
+        self.call(call, target, &body, style, term)
     }
 
-    /// Does what is asked for.
-    pub(super) fn call(&self, call: Call<'_>, target: &Target, body: &Json, style: Style) -> Result<Response, Failed> {
+    /// Runs a call; `term` is that of a call that changes something.
+    pub(super) fn call(
+        &self,
+        call: Call<'_>,
+        target: &Target,
+        body: &Json,
+        style: Style,
+        term: Option<u64>,
+    ) -> Result<Response, Failed> {
         let recursive = target.is("recursive");
         let shown = match call {
             Call::Config => self.config_view(),
@@ -104,23 +112,23 @@ impl Api {
             }
             Call::RuleAt(list, at) => rule_at(self.registry.lock().state(), list, at, recursive)?,
             Call::SetConfig => {
-                self.set_config(body, target.is("force"))?;
-                return Ok(answer::done(style));
+                self.set_config(body, target.is("force"), term)?;
+                return Ok(response::done(style));
             }
             Call::SetAdmin => {
-                self.set_admin(body)?;
-                return Ok(answer::done(style));
+                self.set_admin(body, term)?;
+                return Ok(response::done(style));
             }
             Call::EndSession(name) => {
-                self.end_session(name)?;
-                return Ok(answer::done(style));
+                self.end_session(name, term)?;
+                return Ok(response::done(style));
             }
             Call::Add(_) | Call::Delete(..) | Call::AddEndpoint(_) | Call::InsertRule(..) | Call::RemoveRule(..) => {
-                self.edit(call, target, body)?;
-                return Ok(answer::done(style));
+                self.edit(call, target, body, term)?;
+                return Ok(response::done(style));
             }
         };
-        Ok(answer::value(&shown, style))
+        Ok(response::value(&shown, style))
     }
 
     /// The whole configuration, not recursive.
@@ -149,36 +157,38 @@ impl Api {
         Ok(sessions::view(self.registry.lock().state(), found))
     }
 
-    pub(super) fn end_session(&self, name: &str) -> Result<(), Refusal> {
+    fn end_session(&self, name: &str, term: Option<u64>) -> Result<(), Refusal> {
+        // held until the sessions have ended: a higher term comes before or after
+        let _registry = self.registry_to_change(term)?;
         match self.engine.end(&named(name), Ending::End("Session removed from the API")) {
             0 => Err(Refusal::missing("No such session")),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn set_config(&self, config: &Json, force: bool) -> Result<(), Refusal> {
-        let mut registry = self.registry.lock();
+    fn set_config(&self, config: &Json, force: bool, term: Option<u64>) -> Result<(), Refusal> {
+        let mut registry = self.registry_to_change(term)?;
         registry.change(|change| {
             if let Some(admin) = config.get("admin") {
-                whole::set_admin(change, admin)?;
+                document::set_admin(change, admin)?;
             }
             let strict = change.state.snapshot.admin.strict;
-            whole::replace(change, config, whole::Replace { owner: None, strict, force })
+            document::replace(change, config, document::Replace { owner: None, strict, force })
         })?;
         (self.settings.on_admin)(&registry.state().snapshot.admin);
         Ok(())
     }
 
-    pub(super) fn set_admin(&self, body: &Json) -> Result<(), Refusal> {
-        let mut registry = self.registry.lock();
-        registry.change(|change| whole::set_admin(change, body.get("admin").unwrap_or(&Json::Null)))?;
+    fn set_admin(&self, body: &Json, term: Option<u64>) -> Result<(), Refusal> {
+        let mut registry = self.registry_to_change(term)?;
+        registry.change(|change| document::set_admin(change, body.get("admin").unwrap_or(&Json::Null)))?;
         (self.settings.on_admin)(&registry.state().snapshot.admin);
         Ok(())
     }
 
-    fn edit(&self, call: Call<'_>, target: &Target, body: &Json) -> Result<(), Refusal> {
+    fn edit(&self, call: Call<'_>, target: &Target, body: &Json, term: Option<u64>) -> Result<(), Refusal> {
         let (recursive, force) = (target.is("recursive"), target.is("force"));
-        let edited = self.registry.lock().change(|change| {
+        let edited = self.registry_to_change(term)?.change(|change| {
             match call {
                 Call::Add(kind) => drop(change.writer(None, false).write(kind, body.get(kind.key()))?),
                 Call::AddEndpoint(cluster) => drop(change.writer(None, false).endpoint(cluster, body.get("endpoint"))?),

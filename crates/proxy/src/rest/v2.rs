@@ -1,44 +1,46 @@
 //! `/api/v2`: the same objects with replace, patch, conditions, owners and plain status codes.
 
-use super::answer::{self, Version};
 use super::exchange::{Request, Response};
 use super::format::Style;
+use super::response::{self, Version};
 use super::target::Target;
 use super::v1::{self, Call};
-use super::{Api, Failed, body, sessions};
+use super::{Api, Failed, body, sessions, term};
+use crate::config::Registry;
 use crate::config::delete::Delete;
 use crate::config::engine::{Ending, Page, SessionFilter};
 use crate::config::json::{Json, Object, object};
 use crate::config::kind::Kind;
 use crate::config::refusal::Refusal;
-use crate::config::registry::{Change, Done};
+use crate::config::registry::{Change, ChangeResult};
 use crate::config::state::{Meta, State};
 use crate::config::types::{Name, ObjectId};
 use crate::config::{strict, view};
 
-/// Sessions of a page, unless the client says how many.
+/// Default page size of session lists.
 const PAGE: usize = 1000;
 
 impl Api {
     pub(super) fn v2(&self, request: &Request, target: &Target, path: &[&str]) -> Result<Response, Failed> {
         let style = Style::find(target.get("format").unwrap_or_default());
+        let term = term::of_request(request)?;
         match (request.method.as_str(), path) {
             ("GET", ["config"]) => self.config_v2(request, target, style),
-            ("POST", ["apply"]) => self.apply(self.body_v2(request)?, style),
-            ("GET", ["sessions"]) => Ok(answer::value(&self.page(target)?, style)),
-            ("DELETE", ["sessions"]) => self.end_many(target, style),
+            ("POST", ["apply"]) => self.apply(self.body_v2(request)?, style, term),
+            ("GET", ["sessions"]) => Ok(response::value(&self.page(target)?, style)),
+            ("DELETE", ["sessions"]) => self.end_many(target, style, term),
             ("PUT", ["clusters", cluster, "endpoints", name]) => {
                 let given = self.body_v2(request)?;
                 self.put(request, target, Put { kind: Kind::Endpoint, name, cluster: Some(cluster), given })
             }
             ("PUT", [kind, name]) => {
-                let Some(kind) = plural(kind) else { return Ok(answer::unknown()) };
+                let Some(kind) = plural(kind) else { return Ok(response::unknown()) };
                 let given = self.body_v2(request)?;
                 self.put(request, target, Put { kind, name, cluster: None, given })
             }
             ("PATCH", [kind, name]) => match plural(kind) {
                 Some(kind) => self.patch(request, target, kind, name),
-                None => Ok(answer::unknown()),
+                None => Ok(response::unknown()),
             },
             ("DELETE", [kind, name]) if plural(kind).is_some() => {
                 let kind = plural(kind).unwrap_or(Kind::Rule);
@@ -57,12 +59,12 @@ impl Api {
         }
     }
 
-    /// What both versions have; bodies are checked as in strict mode.
+    /// Calls that both versions share; bodies are checked as in strict mode.
     fn like_v1(&self, request: &Request, target: &Target, path: &[&str], style: Style) -> Result<Response, Failed> {
-        let Some(call) = Call::find(&request.method, path) else { return Ok(answer::unknown()) };
+        let Some(call) = Call::find(&request.method, path) else { return Ok(response::unknown()) };
         let body = if request.method == "POST" { self.body_v2(request)? } else { Json::Null };
         v1::found(v1::body_violations(call, &body))?;
-        self.call(call, target, &body, style)
+        self.call(call, target, &body, style, term::of_request(request)?)
     }
 
     fn body_v2(&self, request: &Request) -> Result<Json, Failed> {
@@ -77,7 +79,7 @@ impl Api {
         if is_listed(request.header("if-none-match"), &tag) {
             return Ok(not_modified(tag));
         }
-        Ok(tagged(answer::value(&decorated(state, kind, meta, deep), style), tag))
+        Ok(tagged(response::value(&decorated(state, kind, meta, deep), style), tag))
     }
 
     fn list_v2(&self, request: &Request, kind: Kind, deep: bool, style: Style) -> Response {
@@ -88,12 +90,12 @@ impl Api {
             return not_modified(tag);
         }
         let all = state.list(kind).into_iter().map(|meta| decorated(state, kind, meta, deep)).collect::<Vec<_>>();
-        tagged(answer::value(&all.into(), style), tag)
+        tagged(response::value(&all.into(), style), tag)
     }
 
     fn config_v2(&self, request: &Request, target: &Target, style: Style) -> Result<Response, Failed> {
         let since = match target.get("since") {
-            Some(text) => text.parse().map_err(|_| Refusal::bad("since: a generation is expected"))?,
+            Some(text) => text.parse().map_err(|_| Refusal::bad("since: expected a generation number"))?,
             None => 0_u64,
         };
         let admin = self.admin_view();
@@ -118,12 +120,21 @@ impl Api {
             });
             config.set(kind.plural(), some.collect::<Vec<_>>());
         }
-        Ok(tagged(answer::value(&config.into(), style), tag))
+        Ok(tagged(response::value(&config.into(), style), tag))
     }
 
     fn put(&self, request: &Request, target: &Target, put: Put<'_>) -> Result<Response, Failed> {
+        let mut registry = self.registry_to_change(term::of_request(request)?)?;
+        Self::put_locked(&mut registry, request, target, put)
+    }
+
+    fn put_locked(
+        registry: &mut Registry,
+        request: &Request,
+        target: &Target,
+        put: Put<'_>,
+    ) -> Result<Response, Failed> {
         let Put { kind, name, .. } = put;
-        let mut registry = self.registry.lock();
         let before = registry.state().meta(kind, name);
         preconditions(request, registry.state(), kind, before)?;
         let owner = target.get("owner").map(Name::from).or_else(|| before.and_then(|meta| meta.owner.clone()));
@@ -135,18 +146,17 @@ impl Api {
 
     fn patch(&self, request: &Request, target: &Target, kind: Kind, name: &str) -> Result<Response, Failed> {
         let patch = self.body_v2(request)?;
-        let (merged, cluster) = {
-            let registry = self.registry.lock();
-            let meta = registry.state().meta(kind, name).ok_or_else(Refusal::not_found)?;
-            let mut merged = view::writable(registry.state(), kind, meta);
-            merged.merge(&unwrapped(kind, patch));
-            (merged, meta.cluster.clone())
-        };
-        self.put(request, target, Put { kind, name, cluster: cluster.as_deref(), given: merged })
+        let mut registry = self.registry_to_change(term::of_request(request)?)?;
+        let meta = registry.state().meta(kind, name).ok_or_else(Refusal::not_found)?;
+        let mut merged = view::writable(registry.state(), kind, meta);
+        merged.merge(&unwrapped(kind, patch));
+        let cluster = meta.cluster.clone();
+        let put = Put { kind, name, cluster: cluster.as_deref(), given: merged };
+        Self::put_locked(&mut registry, request, target, put)
     }
 
     fn delete_v2(&self, request: &Request, what: Delete<'_>) -> Result<Response, Failed> {
-        let mut registry = self.registry.lock();
+        let mut registry = self.registry_to_change(term::of_request(request)?)?;
         let before = registry.state().meta(what.kind, what.name);
         if before.is_some() {
             preconditions(request, registry.state(), what.kind, before)?;
@@ -161,10 +171,11 @@ impl Api {
             text.parse()
                 .ok()
                 .filter(|limit| *limit > 0)
-                .ok_or_else(|| Refusal::bad("limit: a positive number is expected"))
+                .ok_or_else(|| Refusal::bad("limit: expected a positive number"))
         })?;
         let page = Page { limit: Some(limit), from: target.get("continue").map(str::to_owned) };
-        let Some(filter) = self.session_filter(target) else { return Ok(object([("sessions", Vec::new().into())])) };
+        let filter = session_filter(self.registry.lock().state(), target);
+        let Some(filter) = filter else { return Ok(object([("sessions", Vec::new().into())])) };
         let found = self.engine.sessions(&filter, &page);
         let registry = self.registry.lock();
         let mut view = Object::default();
@@ -176,30 +187,31 @@ impl Api {
         Ok(view.into())
     }
 
-    fn end_many(&self, target: &Target, style: Style) -> Result<Response, Failed> {
+    fn end_many(&self, target: &Target, style: Style, term: Option<u64>) -> Result<Response, Failed> {
+        // held until the sessions have ended: a higher term comes before or after
+        let registry = self.registry_to_change(term)?;
         if !FILTERS.iter().any(|(key, _)| target.get(key).is_some()) {
-            return Err(Refusal::bad("Name a listener, a cluster or an endpoint whose sessions end").into());
+            return Err(Refusal::bad("Pass listener, cluster or endpoint to select the sessions to end").into());
         }
-        let filter = self.session_filter(target);
+        let filter = session_filter(registry.state(), target);
         let ended = filter.map_or(0, |it| self.engine.end(&it, Ending::End("Session removed from the API")));
         let view = object([("status", 200_u64.into()), ("message", "OK".into()), ("sessions_cut", ended.into())]);
-        Ok(answer::value(&view, style))
+        Ok(response::value(&view, style))
     }
+}
 
-    /// The sessions that a query asks for; nothing if it names an object that is not there.
-    fn session_filter(&self, target: &Target) -> Option<SessionFilter> {
-        let registry = self.registry.lock();
-        let id = |key: &str, kind: Kind| -> Option<Option<ObjectId>> {
-            let Some(name) = target.get(key) else { return Some(None) };
-            registry.state().meta(kind, name).map(|meta| Some(meta.id))
-        };
-        Some(SessionFilter {
-            listener: id("listener", Kind::Listener)?,
-            cluster: id("cluster", Kind::Cluster)?,
-            endpoint: id("endpoint", Kind::Endpoint)?,
-            ..SessionFilter::default()
-        })
-    }
+/// The session filter of a query; `None` if it names an unknown object.
+fn session_filter(state: &State, target: &Target) -> Option<SessionFilter> {
+    let id = |key: &str, kind: Kind| -> Option<Option<ObjectId>> {
+        let Some(name) = target.get(key) else { return Some(None) };
+        state.meta(kind, name).map(|meta| Some(meta.id))
+    };
+    Some(SessionFilter {
+        listener: id("listener", Kind::Listener)?,
+        cluster: id("cluster", Kind::Cluster)?,
+        endpoint: id("endpoint", Kind::Endpoint)?,
+        ..SessionFilter::default()
+    })
 }
 
 const FILTERS: [(&str, Kind); 3] =
@@ -209,7 +221,7 @@ const FILTERS: [(&str, Kind); 3] =
 pub(super) struct Put<'a> {
     pub kind: Kind,
     pub name: &'a str,
-    /// Where an endpoint that is not there belongs.
+    /// The cluster of a new endpoint.
     pub cluster: Option<&'a str>,
     /// The object, or a body that has it under the key of its kind.
     pub given: Json,
@@ -232,7 +244,7 @@ impl Put<'_> {
         }
         let known = change.state.meta(Kind::Endpoint, self.name).and_then(|meta| meta.cluster.clone());
         let cluster = self.cluster.map(Name::from).or(known);
-        let cluster = cluster.ok_or_else(|| Refusal::bad("Cannot add endpoint: its cluster is not named"))?;
+        let cluster = cluster.ok_or_else(|| Refusal::bad("Cannot add endpoint: no cluster is given"))?;
         change.writer(owner, true).endpoint(&cluster, Some(&given)).map(drop)
     }
 }
@@ -249,7 +261,7 @@ fn unwrapped(kind: Kind, mut given: Json) -> Json {
     }
 }
 
-/// An object with what is known of it.
+/// An object with its metadata.
 fn decorated(state: &State, kind: Kind, meta: &Meta, deep: bool) -> Json {
     let mut shown = Object::default();
     add_all(&mut shown, &if deep { view::deep(state, kind, meta) } else { view::shallow(state, kind, meta) });
@@ -276,7 +288,7 @@ fn decorate(shown: &mut Object, state: &State, kind: Kind, meta: &Meta) {
     shown.set("warnings", meta.warnings.iter().map(|text| text.as_str().into()).collect::<Vec<_>>());
 }
 
-fn changed(done: &Done<()>, was: u64) -> Response {
+fn changed(done: &ChangeResult<()>, was: u64) -> Response {
     let view = object([
         ("status", 200_u64.into()),
         ("message", "OK".into()),
@@ -284,7 +296,7 @@ fn changed(done: &Done<()>, was: u64) -> Response {
         ("changed", (done.generation != was).into()),
         ("sessions_cut", done.sessions_cut.values().sum::<usize>().into()),
     ]);
-    answer::value(&view, Style::Plain)
+    response::value(&view, Style::Plain)
 }
 
 fn etag(state: &State, kind: Kind, meta: &Meta) -> String {
@@ -313,6 +325,6 @@ fn preconditions(request: &Request, state: &State, kind: Kind, meta: Option<&Met
     if !wrong {
         return Ok(());
     }
-    let content = "The object is not the one that the condition names: read it again";
-    Err(Failed::Answer(answer::error(412, "Precondition Failed", content.into())))
+    let content = "The object has changed: read it again and retry";
+    Err(Failed::Answer(response::error(412, "Precondition Failed", content.into())))
 }

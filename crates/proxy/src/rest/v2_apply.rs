@@ -1,15 +1,15 @@
-//! `POST /api/v2/apply`: many changes, all or nothing.
+//! `POST /api/v2/apply`: a transaction of several changes.
 
-use super::answer;
 use super::exchange::Response;
 use super::format::Style;
+use super::response;
 use super::v2::Put;
 use super::{Api, Failed};
 use crate::config::delete::Delete;
 use crate::config::json::{Json, Object, object};
 use crate::config::kind::Kind;
 use crate::config::refusal::Refusal;
-use crate::config::registry::{Change, Done};
+use crate::config::registry::{Change, ChangeResult};
 use crate::config::types::{EndpointState, Name};
 
 /// One change of many.
@@ -31,13 +31,13 @@ enum Verb {
 }
 
 impl Api {
-    pub(super) fn apply(&self, body: Json, style: Style) -> Result<Response, Failed> {
+    pub(super) fn apply(&self, body: Json, style: Style, term: Option<u64>) -> Result<Response, Failed> {
         let wrong = |why: &str| Refusal::bad(format!("Cannot apply: {why}"));
         let mut body = if let Json::Object(fields) = body { fields } else { Object::default() };
         let Some(Json::Array(items)) = body.remove("ops") else { return Err(wrong("Property ops is required").into()) };
         let owner = body.get("owner").and_then(Json::as_str).ok_or_else(|| wrong("Property owner is required"))?;
         let dry = body.get("dry_run").and_then(Json::as_bool).unwrap_or(false);
-        let mut registry = self.registry.lock();
+        let mut registry = self.registry_to_change(term)?;
         let current = registry.state().snapshot.generation;
         if let Some(base) = body.get("base").filter(|base| **base != current.into()) {
             let content = format!("The configuration is at generation {current}, not {}", Style::Terse.write(base));
@@ -45,10 +45,10 @@ impl Api {
         }
         let mut reached = None;
         let edit = |change: &mut Change| all(change, items, owner, &mut reached);
-        let done = if dry { registry.rehearse(edit) } else { registry.change(edit) };
+        let done = if dry { registry.dry_run(edit) } else { registry.change(edit) };
         drop(registry);
         match (done, reached) {
-            (Ok(done), _) => Ok(answer::value(&results(&done), style)),
+            (Ok(done), _) => Ok(response::value(&results(&done), style)),
             (Err(refusal), Some(index)) => Err(self.bad_operation(&refusal, index).into()),
             (Err(refusal), None) => Err(refusal.into()),
         }
@@ -64,11 +64,11 @@ impl Api {
             Json::Array(refusal.violations.clone())
         };
         let content = object([("index", index.into()), ("content", why)]);
-        answer::error(422, "Unprocessable Entity", content)
+        response::error(422, "Unprocessable Entity", content)
     }
 }
 
-/// Does all operations; `reached` is the one that failed, if one did.
+/// Runs all operations; `reached` is the index of the failed one, if any.
 fn all(change: &mut Change, items: Vec<Json>, owner: &str, reached: &mut Option<usize>) -> Result<Vec<bool>, Refusal> {
     let owner = Name::from(owner);
     let mut changed = Vec::with_capacity(items.len());
@@ -84,7 +84,7 @@ fn all(change: &mut Change, items: Vec<Json>, owner: &str, reached: &mut Option<
     Ok(changed)
 }
 
-fn results(done: &Done<Vec<bool>>) -> Json {
+fn results(done: &ChangeResult<Vec<bool>>) -> Json {
     let results = done.result.iter().enumerate().map(|(index, changed)| {
         let cut = done.sessions_cut.get(&index).copied().unwrap_or(0);
         object([("changed", (*changed).into()), ("sessions_cut", cut.into())])
@@ -100,11 +100,11 @@ impl Operation {
             Some("put") => Verb::Put,
             Some("delete") => Verb::Delete,
             Some("drain") => Verb::Drain,
-            Some(_) | None => return Err(Refusal::bad("op: put, delete or drain is expected")),
+            Some(_) | None => return Err(Refusal::bad("op: expected put, delete or drain")),
         };
         let kind = text("kind").as_deref().and_then(Kind::find);
-        let kind = kind.ok_or_else(|| Refusal::bad("kind: there is no such kind"))?;
-        let name = text("name").ok_or_else(|| Refusal::bad("name: a name is expected"))?;
+        let kind = kind.ok_or_else(|| Refusal::bad("kind: unknown kind"))?;
+        let name = text("name").ok_or_else(|| Refusal::bad("name: expected a name"))?;
         let cluster = text("cluster");
         let is = |key: &str| fields.get(key).and_then(Json::as_bool).unwrap_or(false);
         let (recursive, force) = (is("recursive"), is("force"));
@@ -115,17 +115,17 @@ impl Operation {
         let Self { verb, kind, name, cluster, object, recursive, force } = self;
         match verb {
             Verb::Put => {
-                let given = object.ok_or_else(|| Refusal::bad("object: an object is expected"))?;
+                let given = object.ok_or_else(|| Refusal::bad("object: expected an object"))?;
                 let put = Put { kind, name: &name, cluster: cluster.as_deref(), given };
                 put.write(change, Some(Name::clone(owner)))
             }
-            // what is gone already is as it should be
+            // already deleted: nothing to do
             Verb::Delete if change.state.meta(kind, &name).is_none() => Ok(()),
             Verb::Delete => change.delete(Delete { kind, name: &name, recursive, force }),
             Verb::Drain if kind == Kind::Endpoint => {
                 change.writer(None, true).endpoint_state(&name, EndpointState::Draining)
             }
-            Verb::Drain => Err(Refusal::bad("drain: only endpoints drain")),
+            Verb::Drain => Err(Refusal::bad("drain: only endpoints can be drained")),
         }
     }
 }

@@ -39,7 +39,7 @@ impl SockAddr {
         (&raw mut self.raw).cast()
     }
 
-    /// Sixteen bytes of address (IPv4 in IPv6 clothes) and the port: what tells flows apart.
+    /// Sixteen bytes of address (IPv4 in IPv6 clothes) and the port: what tells flows cache_padded.
     pub fn key(&self) -> (u128, u16) {
         let port = u16::from_be(self.raw.sin6_port);
         if self.raw.sin6_family == FAMILY_V4 {

@@ -37,7 +37,7 @@ pub enum Event<'a> {
 
 /// The peer broke the protocol; the connection is closed with this code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the peer broke the WebSocket protocol (close code {code}): {what}")]
+#[error("WebSocket protocol violation (close code {code}): {what}")]
 pub struct Violation {
     pub code: u16,
     pub what: &'static str,
@@ -107,11 +107,11 @@ impl Reader {
         let mut used = 0;
         while let Some(head) = parse(bytes.get(used..).unwrap_or_default())? {
             if head.mask.is_some() != (self.role == Role::Server) {
-                return Err(broken("masks are of clients, and of clients alone"));
+                return Err(broken("clients must mask frames, servers must not"));
             }
             let waiting = if head.opcode == Opcode::Continuation { self.message.len() } else { 0 };
             let len = usize::try_from(head.len).ok().filter(|len| len.saturating_add(waiting) <= self.limit);
-            let len = len.ok_or(Violation { code: code::TOO_BIG, what: "the message is too long" })?;
+            let len = len.ok_or(Violation { code: code::TOO_BIG, what: "message too long" })?;
             let start = used + head.size;
             let Some(payload) = bytes.get_mut(start..).and_then(|rest| rest.get_mut(..len)) else { break };
             if let Some(mask) = head.mask {
@@ -128,8 +128,10 @@ impl Reader {
             (Opcode::Ping, _) => event(Event::Ping(data)),
             (Opcode::Pong, _) => event(Event::Pong),
             (Opcode::Close, _) => event(close_event(data)?),
-            (Opcode::Text | Opcode::Binary, Some(_)) => return Err(broken("a message began inside another")),
-            (Opcode::Continuation, None) => return Err(broken("a continuation of nothing")),
+            (Opcode::Text | Opcode::Binary, Some(_)) => {
+                return Err(broken("new message before the previous one ended"));
+            }
+            (Opcode::Continuation, None) => return Err(broken("continuation without a first frame")),
             (opcode @ (Opcode::Text | Opcode::Binary), None) if head.last => {
                 event(message(data, opcode == Opcode::Text)?);
             }
@@ -152,7 +154,7 @@ impl Reader {
 
 fn message(data: &[u8], text: bool) -> Result<Event<'_>, Violation> {
     if text && std::str::from_utf8(data).is_err() {
-        return Err(Violation { code: code::NOT_UTF8, what: "text that is not UTF-8" });
+        return Err(Violation { code: code::NOT_UTF8, what: "text message is not UTF-8" });
     }
     Ok(Event::Message { data, text })
 }
@@ -162,15 +164,15 @@ fn close_event(data: &[u8]) -> Result<Event<'_>, Violation> {
         return if data.is_empty() {
             Ok(Event::Close { code: code::NO_STATUS, reason: "" })
         } else {
-            Err(broken("half a close code"))
+            Err(broken("truncated close code"))
         };
     };
     let code = u16::from_be_bytes(*code);
     if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
-        return Err(broken("a close code that may not be sent"));
+        return Err(broken("invalid close code"));
     }
     let reason = std::str::from_utf8(reason);
-    let reason = reason.map_err(|_| Violation { code: code::NOT_UTF8, what: "a close reason that is not UTF-8" })?;
+    let reason = reason.map_err(|_| Violation { code: code::NOT_UTF8, what: "close reason is not UTF-8" })?;
     Ok(Event::Close { code, reason })
 }
 
@@ -178,7 +180,7 @@ fn close_event(data: &[u8]) -> Result<Event<'_>, Violation> {
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<FrameHead>, Violation> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     if first & 0x70 != 0 {
-        return Err(broken("reserved bits are set"));
+        return Err(broken("reserved bits set"));
     }
     let opcode = match first & 0x0f {
         0 => Opcode::Continuation,
@@ -187,12 +189,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<FrameHead>, Violation> {
         8 => Opcode::Close,
         9 => Opcode::Ping,
         10 => Opcode::Pong,
-        _ => return Err(broken("an unknown opcode")),
+        _ => return Err(broken("unknown opcode")),
     };
     let last = first & 0x80 != 0;
     let short = second & 0x7f;
     if *first & 0x08 != 0 && (short > 125 || !last) {
-        return Err(broken("a control frame that is long or in parts"));
+        return Err(broken("control frame too long or fragmented"));
     }
     let (len, rest, mut size) = match short {
         126 => {
@@ -206,7 +208,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<FrameHead>, Violation> {
         _ => (u64::from(short), rest, 2),
     };
     if len >> 63 != 0 {
-        return Err(broken("a length with its highest bit set"));
+        return Err(broken("payload length out of range"));
     }
     let mask = if second & 0x80 == 0 {
         None

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan_proxy::config::document::{Language, parse};
 use portolan_proxy::config::json::Json;
-use portolan_proxy::config::whole::{Language, parse};
 use portolan_proxy::rest::exchange::{Client, Request, Response};
 use portolan_proxy::rest::server::{self, Listen, Running};
 use portolan_proxy::rest::{Access, Api, Settings};
@@ -51,8 +51,8 @@ impl Proxy {
         let engine = Arc::new(Memory::default());
         let api = Arc::new(Api::new(Arc::clone(&engine) as Arc<_>, access, settings));
         let listen = Listen { address: SocketAddr::from(([127, 0, 0, 1], 0)), tls: None };
-        let (_, inbox) = server::desk();
-        let running = server::start(Arc::clone(&api), inbox, Some(listen)).expect("loopback has a free port");
+        let (_, queue) = server::api_queue();
+        let running = server::start(Arc::clone(&api), queue, Some(listen)).expect("loopback has a free port");
         let config: Json = parse(config, Language::Yaml).expect("the test's configuration is YAML");
         api.load(&config).expect("the test's configuration is good");
         Self { api, engine, running }

@@ -199,10 +199,10 @@ fn bodies_of_every_shape_are_answered_by_every_operation() {
 }
 
 #[test]
-fn a_request_at_the_desk_is_answered_on_the_apis_thread() {
-    let (desk, inbox) = server::desk();
+fn a_queued_request_is_answered_on_the_apis_thread() {
+    let (api_handler, queue) = server::api_queue();
     let api = Arc::new(Api::new(Arc::new(Memory::default()), Access::default(), Settings::default()));
-    let running = server::start(Arc::clone(&api), inbox, None).unwrap();
+    let running = server::start(Arc::clone(&api), queue, None).unwrap();
     assert_eq!(running.address, None);
     let (sender, receiver) = mpsc::channel();
     let ask = |target: &str| {
@@ -211,7 +211,7 @@ fn a_request_at_the_desk_is_answered_on_the_apis_thread() {
         let request = Request { method: "GET".to_owned(), target: target.to_owned(), client, ..Request::default() };
         let answered =
             move |response| sender.send((response, std::thread::current().name().map(str::to_owned))).unwrap();
-        desk.submit(request, Box::new(answered));
+        api_handler.submit(request, Box::new(answered));
         receiver.recv_timeout(Duration::from_secs(20)).expect("an answer")
     };
     let (response, thread) = ask("/api/v1/admin");

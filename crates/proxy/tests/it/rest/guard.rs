@@ -66,7 +66,7 @@ fn an_open_api_stays_on_loopback_and_a_guarded_one_goes_where_it_is_told() {
 }
 
 #[test]
-fn an_open_api_answers_no_stranger_whatever_way_he_came() {
+fn an_open_api_refuses_remote_clients_on_every_path() {
     let proxy = Proxy::start(API, false);
     let from = |address: &str| {
         let client = Client { address: address.parse().ok(), certified: false };
@@ -82,12 +82,12 @@ fn a_prometheus_cluster_gets_the_metrics_without_a_token() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tokens");
     fs::write(&file, "secret write\n").unwrap();
-    let (desk, inbox) = server::desk();
+    let (api_handler, queue) = server::api_queue();
     let access = Access::new(Some(&file), false, false).unwrap();
     let api = Arc::new(Api::new(Arc::new(Memory::default()), access, Settings::default()));
-    let _running = server::start(api, inbox, None).unwrap();
+    let _running = server::start(api, queue, None).unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
-    desk.metrics(Box::new(move |response| sender.send(response).unwrap()));
+    api_handler.metrics(Box::new(move |response| sender.send(response).unwrap()));
     let response = receiver.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
     assert_eq!(response.status, 200);
     assert!(String::from_utf8_lossy(&response.body).contains("\nportolan_proxy_sessions 0\n"));
@@ -125,9 +125,9 @@ fn options_that_do_not_fit_together_are_refused() {
     let inline = Options { inline: Some("{}".to_owned()), ..Options::default() };
     assert!(inline.validate().is_ok());
     let half = Options { certificate: Some("x".into()), ..inline.clone() };
-    assert!(matches!(half.validate(), Err(OptionsError::HalfOfTls)));
+    assert!(matches!(half.validate(), Err(OptionsError::IncompleteTls)));
     let broken = Options { inline: Some("{\"a\":".to_owned()), ..inline };
-    assert!(broken.static_config().unwrap_err().to_string().starts_with("--inline cannot be understood: EOF"));
+    assert!(broken.static_config().unwrap_err().to_string().starts_with("cannot parse --inline: EOF"));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_client_certificate_of_our_authority_gets_in_and_another_does_not() {
     let access = options.access().unwrap();
     let listen = Listen::new(&options, &access).unwrap();
     let api = Arc::new(Api::new(Arc::new(Memory::default()), access, Settings::default()));
-    let running = server::start(api, server::desk().1, listen).unwrap();
+    let running = server::start(api, server::api_queue().1, listen).unwrap();
     let address = running.address.unwrap();
 
     let answer = ask_over_tls(address, &ours, Some(&ours)).expect("ours gets in");

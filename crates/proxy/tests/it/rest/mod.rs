@@ -10,4 +10,5 @@ mod life;
 mod model;
 mod properties;
 mod table;
+mod term;
 mod transactions;

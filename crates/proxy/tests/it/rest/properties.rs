@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use portolan_proxy::config::document::{Language, parse};
 use portolan_proxy::config::json::Json;
-use portolan_proxy::config::whole::{Language, parse};
 use portolan_proxy::rest::exchange::{Client, Request, Response};
 use portolan_proxy::rest::{Access, Api, Settings};
 use proptest::collection::{btree_map, vec};

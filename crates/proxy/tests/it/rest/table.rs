@@ -4,7 +4,7 @@
 //! `strict`), and what the answer must hold: `content` of an error, `has` a fragment, `exact` the very bytes. With
 //! `each`, a story is told once for every row, words that begin with `$` replaced by the row's values.
 
-use portolan_proxy::config::whole::{Language, parse};
+use portolan_proxy::config::document::{Language, parse};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

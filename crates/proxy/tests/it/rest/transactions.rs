@@ -5,8 +5,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::client::{Call, Proxy};
+use portolan_proxy::config::document::{Language, parse};
 use portolan_proxy::config::types::{ClusterSpec, EndpointState, ListenerSpec, Matching, RetryOn};
-use portolan_proxy::config::whole::{Language, parse};
 
 #[test]
 fn the_engine_sees_checked_objects() {

@@ -1,7 +1,7 @@
 //! A fault in this program costs the session it was in.
 
 use super::lab::{Lab, UdpEcho, ask, free_port, tcp_client, udp_client, until};
-use portolan_proxy::rest::exchange::{Desk, Reply, Request};
+use portolan_proxy::rest::exchange::{ApiHandler, Reply, Request};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// An API that breaks the worker that asks it.
 struct Broken;
 
-impl Desk for Broken {
+impl ApiHandler for Broken {
     fn submit(&self, _: Request, _: Reply) {
         panic!("a fault that a test made");
     }
@@ -17,7 +17,7 @@ impl Desk for Broken {
 
 #[test]
 fn a_panic_in_a_session_ends_that_session_and_no_other() {
-    let (lab, upstream) = (Lab::with_desk(1, |_| Arc::new(Broken)), UdpEcho::start(""));
+    let (lab, upstream) = (Lab::with_api_handler(1, |_| Arc::new(Broken)), UdpEcho::start(""));
     let (http, udp) = (free_port(), free_port());
     lab.listener(
         "api",

@@ -2,8 +2,8 @@
 
 use portolan_proxy::config::json::Json;
 use portolan_proxy::io::{DataPlane, Lookup, Options};
-use portolan_proxy::rest::exchange::{Desk, Request};
-use portolan_proxy::rest::server::{self, Inbox, Running};
+use portolan_proxy::rest::exchange::{ApiHandler, Request};
+use portolan_proxy::rest::server::{self, ApiQueue, Running};
 use portolan_proxy::rest::{Access, Api, Settings};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -30,27 +30,30 @@ impl Lab {
     }
 
     pub(super) fn with_workers(workers: usize) -> Self {
-        Self::with_desk(workers, |desk| desk)
+        Self::with_api_handler(workers, |api_handler| api_handler)
     }
 
     /// `change` puts something between the workers and the API.
-    pub(super) fn with_desk(workers: usize, change: impl FnOnce(Arc<dyn Desk>) -> Arc<dyn Desk>) -> Self {
-        let (desk, inbox) = server::desk();
-        let options = Options { workers, desk: Some(change(desk)), ..Options::default() };
-        Self::around(DataPlane::start(options).unwrap(), inbox)
+    pub(super) fn with_api_handler(
+        workers: usize,
+        change: impl FnOnce(Arc<dyn ApiHandler>) -> Arc<dyn ApiHandler>,
+    ) -> Self {
+        let (api_handler, queue) = server::api_queue();
+        let options = Options { workers, api_handler: Some(change(api_handler)), ..Options::default() };
+        Self::around(DataPlane::start(options).unwrap(), queue)
     }
 
     /// Names of endpoints are looked up by a function of the test.
     pub(super) fn with_names(lookup: &Lookup) -> Self {
-        let (desk, inbox) = server::desk();
-        let options = Options { workers: 2, desk: Some(desk), ..Options::default() };
-        Self::around(DataPlane::start_with_names(options, lookup).unwrap(), inbox)
+        let (api_handler, queue) = server::api_queue();
+        let options = Options { workers: 2, api_handler: Some(api_handler), ..Options::default() };
+        Self::around(DataPlane::start_with_names(options, lookup).unwrap(), queue)
     }
 
-    fn around(plane: Arc<DataPlane>, inbox: Inbox) -> Self {
+    fn around(plane: Arc<DataPlane>, queue: ApiQueue) -> Self {
         let access = Access::new(None, false, true).unwrap();
         let api = Arc::new(Api::new(Arc::clone(&plane) as _, access, Settings::default()));
-        let server = Some(server::start(Arc::clone(&api), inbox, None).unwrap());
+        let server = Some(server::start(Arc::clone(&api), queue, None).unwrap());
         let dir = tempfile::tempdir().unwrap();
         let lab = Self { plane, api, server, dir };
         lab.load(&json!({}));

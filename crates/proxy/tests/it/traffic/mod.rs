@@ -12,7 +12,7 @@ mod changes;
 mod defects;
 mod examples;
 mod faults;
-mod home;
+mod host_mapping;
 mod hostile;
 mod http;
 mod json_socket;

@@ -95,7 +95,7 @@ fn the_form_of_l7mps_charts_starts_unchanged() {
     assert!(ask(&client, r#"{"JSONSocketVersion":1}"#).contains("\"JSONSocketStatus\":200"));
     assert_eq!(ask(&client, "rtp"), "rtp");
     until("the access log", || std::fs::read_to_string(&access).is_ok_and(|text| text.contains("prometheus_listener")));
-    assert!(program.log().contains("the proxy runs"), "logs go to stdout as the file says: {}", program.log());
+    assert!(program.log().contains("proxy started"), "logs go to stdout as the file says: {}", program.log());
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn sighup_with_a_bad_file_changes_nothing() {
     assert_eq!(ask(&client, "1"), "1");
     let before = program.json("/config");
     let bad = [
-        ("listeners: [".to_owned(), "cannot be understood"),
+        ("listeners: [".to_owned(), "cannot parse"),
         ("listeners: [{name: x}]".to_owned(), "Property spec is required"),
         (format!("listeners: [{}, {}]", udp_echo("y", free_port()), udp_echo("x", taken.port)), "EADDRINUSE"),
         ("admin: {drain_timeout: soon}".to_owned(), "drain_timeout is invalid"),
@@ -203,28 +203,23 @@ fn exit_codes_tell_flags_from_configurations() {
     let file = ["-c", "proxy.yaml"];
     let check = ["-c", "proxy.yaml", "--check"];
     for (words, text, code, said) in [
-        (&[][..], "", 2, "error: nothing to do without a configuration and without --api\n\nhint: give a file with -c"),
-        (&["--api", "127.0.0.1:0", "--api-cert", "x"], "", 2, "--api-cert and --api-key belong together"),
+        (&[][..], "", 2, "error: neither a configuration nor --api is given\n\nhint: pass a file with -c"),
+        (&["--api", "127.0.0.1:0", "--api-cert", "x"], "", 2, "--api-cert and --api-key must be given together"),
         (&["-l", "loud"], "", 2, "possible values: silly, verbose, info, notice, warn, error, silent"),
         (&["--workers", "0"], "", 2, "--workers"),
         (&["-c", "none.yaml"], "", 1, "error: cannot read none.yaml: No such file or directory"),
-        (&file, "listeners: [", 1, "error: proxy.yaml cannot be understood"),
+        (&file, "listeners: [", 1, "error: cannot parse proxy.yaml"),
         (&file, "listeners: [{name: x}]", 1, "Cannot add listener: Property spec is required"),
         (&file, &bound, 1, "EADDRINUSE"),
-        (
-            &["--inline", "{\"clusters\": 7}"],
-            "",
-            1,
-            "error: --inline cannot be put in force: clusters: a list is expected",
-        ),
+        (&["--inline", "{\"clusters\": 7}"], "", 1, "error: cannot apply --inline: clusters: expected a list"),
         (&check, &good, 0, ""),
         (&check, &bound, 0, ""),
-        (&check, "listeners: [{name: x}]", 1, "proxy.yaml cannot be put in force: listeners[0]: Cannot add listener"),
+        (&check, "listeners: [{name: x}]", 1, "cannot apply proxy.yaml: listeners[0]: Cannot add listener"),
         (
             &["-c", "proxy.yaml", "--check", "-s"],
             "listeners: [{name: x}]",
             1,
-            "in force: listeners[0]: listener should have required property 'spec'",
+            "cannot apply proxy.yaml: listeners[0]: listener should have required property 'spec'",
         ),
         (&["--inline", "{clusters: [{name: c, spec: {protocol: Echo}}]}", "--check"], "", 0, ""),
         (&check, "admin: {log_level: loud}", 1, "admin: Property log_level is invalid"),
@@ -241,7 +236,7 @@ fn the_address_of_the_api_is_taken_or_the_process_says_whose_it_is() {
     let address = holder.local_addr().unwrap().to_string();
     let (code, log) = run(&["--api", &address], "");
     assert_eq!(code, 1);
-    assert!(log.contains(&format!("the API cannot listen on {address}: Address already in use")), "{log}");
+    assert!(log.contains(&format!("cannot serve the API on {address}: Address already in use")), "{log}");
 }
 
 #[test]
@@ -256,9 +251,9 @@ fn log_levels_are_l7mps_and_follow_the_api() {
     assert_eq!(program.json("/admin")["log_level"], json!("notice"));
     program.rewrite("listeners: [");
     program.signal(Signal::HUP);
-    until("the refusal in the log", || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("was not taken")));
+    until("the refusal in the log", || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("reload failed")));
     let loud = Program::start(&["-o"], &format!("listeners: [{}]", udp_echo("l", free_port())));
-    let warnings = loud.log().matches("offload to the kernel is not part of this version").count();
+    let warnings = loud.log().matches("kernel offload is not supported").count();
     assert_eq!(warnings, 1, "{}", loud.log());
 }
 

@@ -8,7 +8,7 @@
 use super::commands::Command;
 use super::flow::FlowKey;
 use super::port::Port;
-use super::session::{Greeting, Session};
+use super::session::{ServerHandshake, Session};
 use super::slab::Key;
 use super::stats::Drop;
 use super::sys;
@@ -22,13 +22,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 impl Worker {
     /// The word that a stage's server gets with the header, and again at the end.
-    pub(super) fn farewell_token(&self, session: &Session, stage: usize) -> u64 {
+    pub(super) fn close_token(&self, session: &Session, stage: usize) -> u64 {
         let place = (u128::from(session.sequence) << 64) + stage as u128;
-        xxh3_64_with_seed(&place.to_ne_bytes(), self.shared.farewell_seed)
+        xxh3_64_with_seed(&place.to_ne_bytes(), self.shared.close_token_seed)
     }
 
     /// Tells the server of a stage that its session is over. The word may be lost, as all datagrams may.
-    pub(super) fn say_farewell(&self, session: &Session, stage: usize, socket: &OwnedFd) {
+    pub(super) fn send_close_notice(&self, session: &Session, stage: usize, socket: &OwnedFd) {
         let Some(cluster) = &session.stages[stage].cluster else { return };
         let ours = matches!(&cluster.spec, ClusterSpec::JsonSocket(json) if json.retransmit_ms > 0);
         if !ours || !cluster.spec.is_over_udp() {
@@ -37,22 +37,22 @@ impl Worker {
         let fd = socket.as_raw_fd();
         let (Ok(to), Ok(from)) = (sys::peer_address(fd), sys::local_address(fd)) else { return };
         let Ok(other) = sys::udp_connected(to, Some(SocketAddr::new(from.ip(), 0)), None) else { return };
-        let word = json_socket::farewell(from.port(), self.farewell_token(session, stage));
+        let word = json_socket::close_notice(from.port(), self.close_token(session, stage));
         if sys::send(other.as_raw_fd(), &word).is_err() {
             self.count_drop(Drop::Send, 1);
         }
     }
 
     /// Whether the first datagram of a flow is a farewell; it is told to all workers, as any may have the session.
-    pub(super) fn is_farewell(&self, flow: &FlowKey, data: &[u8]) -> bool {
-        let Some((port, token)) = json_socket::parse_farewell(data) else { return false };
+    pub(super) fn is_close_notice(&self, flow: &FlowKey, data: &[u8]) -> bool {
+        let Some((port, token)) = json_socket::parse_close_notice(data) else { return false };
         if !self.ports.get(&flow.listener).is_some_and(|open| speaks_json_socket(&open.port)) {
             return false;
         }
         let mut flow = *flow;
         flow.port = port;
         for ring in &self.shared.rings {
-            if ring.push(Command::Farewell { flow, token }).is_err() {
+            if ring.push(Command::CloseNotice { flow, token }).is_err() {
                 self.count_drop(Drop::Send, 1);
             }
         }
@@ -60,33 +60,33 @@ impl Worker {
     }
 
     /// Ends the session of a client that said farewell, if it is here and the word is right.
-    pub(super) fn take_leave(&mut self, flow: FlowKey, token: u64) {
+    pub(super) fn handle_close_notice(&mut self, flow: FlowKey, token: u64) {
         let Some(slot) = self.flows.get(self.flows.hash(&flow), &flow, |slot| self.hot[slot as usize].key) else {
             return;
         };
         let key = Key { slot, generation: self.hot[slot as usize].generation };
         if self.sessions.get(key).and_then(|session| token_of(session)) == Some(token) {
-            self.visit(key, Self::source_lost);
+            self.with_session(key, Self::source_lost);
         }
     }
 }
 
 fn speaks_json_socket(port: &Arc<Port>) -> bool {
-    let inlet = port.listener.load();
-    inlet.as_ref().is_some_and(|inlet| matches!(inlet.listener.spec, ListenerSpec::JsonSocket(_)))
+    let listener = port.listener.load();
+    listener.as_ref().is_some_and(|listener| matches!(listener.config.spec, ListenerSpec::JsonSocket(_)))
 }
 
 fn token_of(session: &Session) -> Option<u64> {
-    match &session.greeting {
-        Greeting::Open(token) => Some(*token),
-        Greeting::Read(header) | Greeting::Answered(header) => of_header(header),
-        Greeting::None | Greeting::Waiting(_) => None,
+    match &session.handshake {
+        ServerHandshake::Open(token) => Some(*token),
+        ServerHandshake::Read(header) | ServerHandshake::Answered(header) => of_header(header),
+        ServerHandshake::None | ServerHandshake::Waiting(_) => None,
     }
 }
 
-/// What is left of a greeting once data has come.
-pub(super) fn after_header(header: &[u8]) -> Greeting {
-    of_header(header).map_or(Greeting::None, Greeting::Open)
+/// What is left of a handshake once data has come.
+pub(super) fn after_header(header: &[u8]) -> ServerHandshake {
+    of_header(header).map_or(ServerHandshake::None, ServerHandshake::Open)
 }
 
 fn of_header(header: &[u8]) -> Option<u64> {

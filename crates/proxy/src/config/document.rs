@@ -1,4 +1,4 @@
-//! Whole configurations: the file, `--inline`, and `POST /config`.
+//! Complete configurations: the file, `--inline`, and `POST /config`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,11 +12,11 @@ use super::registry::Change;
 use super::strict;
 use super::types::{Admin, Name};
 
-/// Who owns objects of the config file.
+/// Owner of objects from the config file.
 pub const FILE_OWNER: &str = "file";
-/// In this order, so that objects are listed in it.
+/// Objects are added and listed in this order.
 const ORDER: [Kind; 5] = [Kind::Listener, Kind::Cluster, Kind::RuleList, Kind::Rule, Kind::Route];
-/// What may be set while the process runs.
+/// `admin` keys that can be changed at run time.
 const CHANGEABLE: [&str; 3] = ["log_level", "strict", "drain_timeout"];
 
 /// The language of a text.
@@ -26,18 +26,18 @@ pub enum Language {
     Yaml,
 }
 
-/// What a whole configuration is measured against.
+/// How a configuration replaces the current one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Replace<'a> {
-    /// Objects of this owner that are not in it go; `None`: objects of everyone.
+    /// Objects of this owner that are missing in the new configuration are deleted; `None`: of any owner.
     pub owner: Option<&'a str>,
     pub strict: bool,
-    /// The listener that carries the API may go as well.
+    /// Also deletes the listener that serves the API.
     pub force: bool,
 }
 
 impl Language {
-    /// By the end of the file's name.
+    /// By file extension.
     pub fn of(path: &Path) -> Self {
         let yaml =
             path.extension().is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"));
@@ -45,14 +45,14 @@ impl Language {
     }
 }
 
-/// Reads a text; the error says what is wrong and where.
+/// Parses a text; the error says what is wrong and where.
 pub fn parse(text: &str, language: Language) -> Result<Json, String> {
     match language {
         Language::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
         Language::Yaml if text.trim().is_empty() => Ok(Json::Null),
         Language::Yaml => {
             let one_line = |error: serde_saphyr::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
-            // as in JSON only `true` and `false` are no strings: a listener may be called `y`
+            // only `true` and `false` are booleans, as in JSON: a listener may be named `y`
             let options = serde_saphyr::options! {
                 strict_booleans: true,
                 duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
@@ -69,7 +69,7 @@ pub fn admin(config: &Json) -> Result<Admin, Refusal> {
     given.read().map_err(|path| Refusal::bad(format!("admin: Property {path} is invalid")))
 }
 
-/// Puts the objects of a configuration in the place of those that are there. What did not change is left alone.
+/// Replaces the current objects with those of a configuration. Unchanged objects are left alone.
 pub fn replace(change: &mut Change, config: &Json, how: Replace<'_>) -> Result<(), Refusal> {
     if config.as_object().is_none() {
         return Err(Refusal::bad("Cannot set config: An object (a set of key-value pairs) is expected"));
@@ -97,7 +97,7 @@ pub fn replace(change: &mut Change, config: &Json, how: Replace<'_>) -> Result<(
     Ok(())
 }
 
-/// Changes what may change of `admin` while the process runs; the rest must be as it is.
+/// Changes the `admin` keys that can be changed at run time; others are refused.
 pub fn set_admin(change: &mut Change, given: &Json) -> Result<(), Refusal> {
     let Some(fields) = given.as_object() else {
         return Err(Refusal::bad("Cannot set admin: An object (a set of key-value pairs) is expected"));
@@ -122,10 +122,10 @@ pub fn set_admin(change: &mut Change, given: &Json) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What a client reads in `admin` and may send back without effect.
+/// Read-only keys in `admin`; accepted and ignored on writes.
 const READ_ONLY: [&str; 5] = ["offload", "version", "log_file", "access_log_path", "portolan"];
 
-/// Puts a whole `admin` in force.
+/// Replaces the `admin` section.
 pub fn put_admin(change: &mut Change, mut admin: Admin) {
     admin.endpoint_policy.own.clone_from(&change.state.snapshot.admin.endpoint_policy.own);
     if *change.state.snapshot.admin != admin {
@@ -138,7 +138,7 @@ fn objects(config: &Json, kind: Kind) -> Result<&[Json], Refusal> {
     match config.get(kind.plural()) {
         None | Some(Json::Null) => Ok(&[]),
         Some(Json::Array(objects)) => Ok(objects),
-        Some(_) => Err(Refusal::bad(format!("{}: a list is expected", kind.plural()))),
+        Some(_) => Err(Refusal::bad(format!("{}: expected a list", kind.plural()))),
     }
 }
 

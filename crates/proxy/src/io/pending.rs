@@ -1,13 +1,13 @@
 //! Connections that have not said yet what they want: WebSocket and HTTP clients before their request is read.
 
 use super::link::{Codec, HttpState, Link, Stream, WsState};
-use super::port::{Inlet, Place, Port, UnixType};
+use super::port::{BindAddress, ListenerState, Port, UnixType};
 use super::session::Session;
-use super::setup::Arrival;
+use super::setup::Incoming;
 use super::slab::Key;
 use super::stats::{Drop, LIMITS, Limit};
 use super::sys::{self, READ, SockAddr, WRITE};
-use super::worker::{Timed, Token, Worker};
+use super::worker::{TimerEvent, Token, Worker};
 use crate::config::types::ListenerSpec;
 use crate::proto::Message;
 use crate::proto::http1::{Body, Head, HeadError, HeadLimits, parse_head};
@@ -23,9 +23,9 @@ const ACCEPTS: usize = 64;
 
 const BAD_REQUEST: &str = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-pub(super) struct Nascent {
+pub(super) struct PendingConnection {
     pub stream: Stream,
-    pub inlet: Arc<Inlet>,
+    pub listener: Arc<ListenerState>,
     pub local: SocketAddr,
     pub peer: Option<SocketAddr>,
     pub read: Vec<u8>,
@@ -39,15 +39,15 @@ impl Worker {
     pub(super) fn handle_port(&mut self, id: u32) {
         let Some(open) = self.ports.get(&id) else { return };
         let fd = open.fd;
-        if matches!(open.port.place, Place::Udp(_)) {
+        if matches!(open.port.bind_address, BindAddress::Udp(_)) {
             return self.receive_udp(id, fd);
         }
         let port = Arc::clone(&open.port);
-        match &port.place {
-            Place::Udp(_) => {}
-            Place::Tcp(_) => self.accept_tcp(&port, fd),
-            Place::Unix(_, UnixType::Datagram) => self.receive_unix(&port, fd),
-            Place::Unix(..) => self.accept_unix(&port, fd),
+        match &port.bind_address {
+            BindAddress::Udp(_) => {}
+            BindAddress::Tcp(_) => self.accept_tcp(&port, fd),
+            BindAddress::Unix(_, UnixType::Datagram) => self.receive_unix(&port, fd),
+            BindAddress::Unix(..) => self.accept_unix(&port, fd),
         }
     }
 
@@ -57,9 +57,9 @@ impl Worker {
                 Ok(accepted) => accepted,
                 Err(error) => return self.accept_failed(port, fd, &error),
             };
-            let Some(inlet) = port.listener.load_full() else { return };
-            match self.granted(Ok(socket)) {
-                Ok(socket) => self.arrive(inlet, socket, from),
+            let Some(listener) = port.listener.load_full() else { return };
+            match self.check_descriptor_limit(Ok(socket)) {
+                Ok(socket) => self.accept_client(listener, socket, from),
                 Err(_) => self.count_drop(Drop::Cap, 1),
             }
         }
@@ -71,7 +71,7 @@ impl Worker {
         if is_exhausted(error) {
             self.stats.reach_limit(Limit::Descriptors);
             if self.epoll.change(fd, Token::Port(port.id).pack(), 0).is_ok() {
-                self.idle.add(self.now.ms / 1000 + 1, Timed::Port(port.id));
+                self.idle.add(self.now.ms / 1000 + 1, TimerEvent::Port(port.id));
             }
         }
     }
@@ -80,12 +80,12 @@ impl Worker {
     pub(super) fn wake_port(&mut self, id: u32) {
         let Some(open) = self.ports.get(&id) else { return };
         if let Err(error) = self.epoll.change(open.fd, Token::Port(id).pack(), READ) {
-            tracing::error!(%error, place = ?open.port.place, "a listening socket cannot be watched");
+            tracing::error!(%error, address = ?open.port.bind_address, "cannot watch a listening socket");
         }
     }
 
     /// A socket that a session may keep: not one of the last descriptors.
-    pub(super) fn granted(&self, socket: io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+    pub(super) fn check_descriptor_limit(&self, socket: io::Result<OwnedFd>) -> io::Result<OwnedFd> {
         let granted = socket.and_then(|socket| {
             let reserved = self.shared.is_reserved(socket.as_raw_fd());
             if reserved { Err(io::Error::from_raw_os_error(libc::EMFILE)) } else { Ok(socket) }
@@ -96,24 +96,24 @@ impl Worker {
         granted
     }
 
-    fn arrive(&mut self, inlet: Arc<Inlet>, socket: OwnedFd, from: SockAddr) {
+    fn accept_client(&mut self, listener: Arc<ListenerState>, socket: OwnedFd, from: SockAddr) {
         let local = sys::local_address(socket.as_raw_fd()).unwrap_or_else(|_| SockAddr::default().to_std());
         let peer = Some(from.to_std());
-        let codec = match inlet.listener.spec.transport() {
+        let codec = match listener.config.spec.transport() {
             ListenerSpec::Tcp(tcp) => self.codec(tcp.framing),
             ListenerSpec::WebSocket(_) | ListenerSpec::Http(_) => {
-                return self.await_request(Stream::new(socket, Codec::Bytes), inlet, local, peer, Vec::new());
+                return self.await_request(Stream::new(socket, Codec::Bytes), listener, local, peer, Vec::new());
             }
             ListenerSpec::Udp(_) | ListenerSpec::Uds(_) | ListenerSpec::JsonSocket(_) => return,
         };
-        let dscp = dscp_of(&inlet, socket.as_raw_fd(), local);
+        let dscp = dscp_of(&listener, socket.as_raw_fd(), local);
         let source = Link::Stream(Box::new(Stream::new(socket, codec)));
-        self.open_connection(Arrival { inlet, port: None, local, peer, source, metadata: None, dscp });
+        self.open_connection(Incoming { listener, port: None, local, peer, source, metadata: None, dscp });
     }
 
     /// Makes the session of a connection and watches it.
-    fn open_connection(&mut self, arrival: Arrival) -> Option<Key> {
-        let mut session = self.admit(arrival)?;
+    fn open_connection(&mut self, incoming: Incoming) -> Option<Key> {
+        let mut session = self.admit(incoming)?;
         let token = Token::Link(session.key, 0).pack();
         let watched = match &mut session.source {
             Link::Stream(stream) => {
@@ -137,26 +137,26 @@ impl Worker {
                 Ok(socket) => socket,
                 Err(error) => return self.accept_failed(port, fd, &error),
             };
-            let Some(inlet) = port.listener.load_full() else { return };
-            let Ok(socket) = self.granted(Ok(socket)) else {
+            let Some(listener) = port.listener.load_full() else { return };
+            let Ok(socket) = self.check_descriptor_limit(Ok(socket)) else {
                 self.count_drop(Drop::Cap, 1);
                 continue;
             };
-            let ListenerSpec::Uds(uds) = inlet.listener.spec.transport() else { return };
+            let ListenerSpec::Uds(uds) = listener.config.spec.transport() else { return };
             let mut unix = json!({ "filename": uds.filename.display().to_string() });
             if let Some(peer) = sys::peer_credentials(socket.as_raw_fd()) {
                 unix["uid"] = peer.uid.into();
                 unix["gid"] = peer.gid.into();
                 unix["pid"] = peer.pid.into();
             }
-            let source = if matches!(port.place, Place::Unix(_, UnixType::SeqPacket)) {
+            let source = if matches!(port.bind_address, BindAddress::Unix(_, UnixType::SeqPacket)) {
                 Link::Datagram(socket)
             } else {
                 Link::Stream(Box::new(Stream::new(socket, self.codec(uds.framing))))
             };
             let metadata = Some(json!({ "UNIX": unix }));
             let local = port.local;
-            self.open_connection(Arrival { inlet, port: None, local, peer: None, source, metadata, dscp: None });
+            self.open_connection(Incoming { listener, port: None, local, peer: None, source, metadata, dscp: None });
         }
     }
 
@@ -169,8 +169,8 @@ impl Worker {
                 let place = (port.id, peer.bytes().to_vec());
                 let known = self.unix_peers.get(&place).copied();
                 if let Some(key) = known.or_else(|| self.open_unix_peer(port, peer)) {
-                    self.visit(key, |worker, session| {
-                        if !worker.let_pass(session, &[*len]).is_empty() {
+                    self.with_session(key, |worker, session| {
+                        if !worker.apply_rate_limits(session, &[*len]).is_empty() {
                             worker.handle_source(session, Message::binary(&scratch[..*len]));
                         }
                     });
@@ -184,13 +184,13 @@ impl Worker {
     }
 
     fn open_unix_peer(&mut self, port: &Arc<Port>, peer: &sys::UnixPeer) -> Option<Key> {
-        let inlet = port.listener.load_full()?;
-        let ListenerSpec::Uds(uds) = inlet.listener.spec.transport() else { return None };
+        let listener = port.listener.load_full()?;
+        let ListenerSpec::Uds(uds) = listener.config.spec.transport() else { return None };
         let metadata = Some(json!({ "UNIX": { "filename": uds.filename.display().to_string() } }));
         let source = Link::UnixPeer(Box::new(peer.clone()));
         let (own, local) = (Some(Arc::clone(port)), port.local);
-        let arrival = Arrival { inlet, port: own, local, peer: None, source, metadata, dscp: None };
-        let session = self.admit(arrival)?;
+        let incoming = Incoming { listener, port: own, local, peer: None, source, metadata, dscp: None };
+        let session = self.admit(incoming)?;
         let key = session.key;
         self.unix_peers.insert((port.id, peer.bytes().to_vec()), key);
         self.begin(session);
@@ -200,43 +200,51 @@ impl Worker {
     fn await_request(
         &mut self,
         mut stream: Stream,
-        inlet: Arc<Inlet>,
+        listener: Arc<ListenerState>,
         local: SocketAddr,
         peer: Option<SocketAddr>,
         read: Vec<u8>,
     ) {
-        let limit = inlet.listener.options.max_sessions.unwrap_or(usize::MAX).saturating_add(1024);
-        if self.nascent.len() >= limit.min(self.shared.most_sessions) {
+        let limit = listener.config.options.max_sessions.unwrap_or(usize::MAX).saturating_add(1024);
+        if self.pending.len() >= limit.min(self.shared.most_sessions) {
             return self.count_drop(Drop::Cap, 1);
         }
         stream.interest = READ | if stream.waiting() > 0 { WRITE } else { 0 };
         let (fd, interest) = (stream.raw(), stream.interest);
         let has_bytes = !read.is_empty();
-        let due = self.now.ms / 1000 + inlet.listener.options.setup_timeout as u64 + 1;
-        let key = self.nascent.insert(Nascent { stream, inlet, local, peer, read, since: self.now.ms, closing: false });
-        let token = Token::Nascent(key).pack();
+        let due = self.now.ms / 1000 + listener.config.options.setup_timeout as u64 + 1;
+        let key = self.pending.insert(PendingConnection {
+            stream,
+            listener,
+            local,
+            peer,
+            read,
+            since: self.now.ms,
+            closing: false,
+        });
+        let token = Token::PendingConnection(key).pack();
         if self.epoll.add(fd, token, interest).or_else(|_| self.epoll.change(fd, token, interest)).is_err() {
-            self.nascent.remove(key);
+            self.pending.remove(key);
             return;
         }
-        self.idle.add(due, Timed::Nascent(key));
+        self.idle.add(due, TimerEvent::PendingConnection(key));
         if has_bytes {
             self.handle_request(key);
         }
     }
 
     /// A connection whose session is over waits for its next request.
-    pub(super) fn await_next_request(&mut self, stream: Stream, inlet: Arc<Inlet>) {
+    pub(super) fn await_next_request(&mut self, stream: Stream, listener: Arc<ListenerState>) {
         let local = sys::local_address(stream.raw()).unwrap_or_else(|_| SockAddr::default().to_std());
         let peer = sys::peer_address(stream.raw()).ok();
         let mut stream = stream;
         let old = std::mem::replace(&mut stream.codec, Codec::Bytes);
         let read = if let Codec::Http(state) = old { state.next } else { Vec::new() };
-        self.await_request(stream, inlet, local, peer, read);
+        self.await_request(stream, listener, local, peer, read);
     }
 
     /// Keeps the connection of a finished HTTP session, if both sides mean to.
-    pub(super) fn keep_connection(session: &mut Session) -> Option<(Stream, Arc<Inlet>)> {
+    pub(super) fn keep_connection(session: &mut Session) -> Option<(Stream, Arc<ListenerState>)> {
         let Link::Stream(stream) = &session.source else { return None };
         let Codec::Http(state) = &stream.codec else { return None };
         let keep = state.keep_alive && state.answered && state.body.is_done() && !stream.ended;
@@ -248,37 +256,37 @@ impl Worker {
             state.next.clear();
             stream.ending = true;
         }
-        Some((*stream, Arc::clone(&session.inlet)))
+        Some((*stream, Arc::clone(&session.listener)))
     }
 
-    pub(super) fn expire_nascent(&mut self, key: Key) {
-        let Some(nascent) = self.nascent.get(key) else { return };
-        let limit = nascent.inlet.listener.options.setup_timeout as u64 * 1000;
-        if self.now.ms < nascent.since + limit {
-            return self.idle.add((nascent.since + limit).div_ceil(1000), Timed::Nascent(key));
+    pub(super) fn expire_pending(&mut self, key: Key) {
+        let Some(pending) = self.pending.get(key) else { return };
+        let limit = pending.listener.config.options.setup_timeout as u64 * 1000;
+        if self.now.ms < pending.since + limit {
+            return self.idle.add((pending.since + limit).div_ceil(1000), TimerEvent::PendingConnection(key));
         }
         self.stats.reach_limit(Limit::SetupTimeout);
-        self.nascent.remove(key);
+        self.pending.remove(key);
     }
 
-    pub(super) fn handle_nascent(&mut self, key: Key) {
-        let Some(nascent) = self.nascent.get_mut(key) else { return };
-        nascent.stream.flush();
-        if nascent.closing || nascent.stream.ending {
-            if nascent.stream.waiting() == 0 {
-                self.nascent.remove(key);
+    pub(super) fn handle_pending(&mut self, key: Key) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        pending.stream.flush();
+        if pending.closing || pending.stream.ending {
+            if pending.stream.waiting() == 0 {
+                self.pending.remove(key);
             }
             return;
         }
-        let read = sys::receive(nascent.stream.raw(), &mut self.scratch);
+        let read = sys::receive(pending.stream.raw(), &mut self.scratch);
         match read {
-            Ok(0) => drop(self.nascent.remove(key)),
+            Ok(0) => drop(self.pending.remove(key)),
             Ok(n) => {
-                nascent.read.extend_from_slice(&self.scratch[..n]);
+                pending.read.extend_from_slice(&self.scratch[..n]);
                 self.handle_request(key);
             }
             Err(error) if sys::would_block(&error) => {}
-            Err(_) => drop(self.nascent.remove(key)),
+            Err(_) => drop(self.pending.remove(key)),
         }
     }
 
@@ -286,72 +294,74 @@ impl Worker {
     fn handle_request(&mut self, key: Key) {
         let limits = &self.snapshot.admin.limits;
         let limits = HeadLimits { bytes: limits.http_head, headers: limits.http_headers };
-        let Some(nascent) = self.nascent.get_mut(key) else { return };
-        match parse_head(&nascent.read, limits) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        match parse_head(&pending.read, limits) {
             Ok(None) => {}
             Ok(Some((head, used))) => {
-                let rest = nascent.read.split_off(used);
-                let is_ws = matches!(nascent.inlet.listener.spec.transport(), ListenerSpec::WebSocket(_));
+                let rest = pending.read.split_off(used);
+                let is_ws = matches!(pending.listener.config.spec.transport(), ListenerSpec::WebSocket(_));
                 if is_ws { self.accept_ws(key, &head, rest) } else { self.accept_http(key, head, rest) }
             }
-            Err(HeadError::Malformed(_)) => self.turn_away(key, BAD_REQUEST),
-            Err(HeadError::TooLong(_)) => self.turn_away_large(key, Limit::HttpHead),
-            Err(HeadError::TooMany(_)) => self.turn_away_large(key, Limit::HttpHeaders),
+            Err(HeadError::Malformed(_)) => self.reject(key, BAD_REQUEST),
+            Err(HeadError::TooLong(_)) => self.reject_large(key, Limit::HttpHead),
+            Err(HeadError::TooMany(_)) => self.reject_large(key, Limit::HttpHeaders),
         }
     }
 
-    fn turn_away_large(&mut self, key: Key, limit: Limit) {
+    fn reject_large(&mut self, key: Key, limit: Limit) {
         self.stats.reach_limit(limit);
-        let body = format!("The request's head is too large (admin.limits.{})\n", LIMITS[limit as usize]);
+        let body = format!("The request head is too large (admin.limits.{})\n", LIMITS[limit as usize]);
         let head = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nConnection: close";
-        self.turn_away(key, &format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        self.reject(key, &format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
     }
 
     /// Answers and closes, as soon as the answer is out.
-    fn turn_away(&mut self, key: Key, answer: &str) {
-        let Some(nascent) = self.nascent.get_mut(key) else { return };
-        nascent.stream.write(answer.as_bytes(), &[]);
-        nascent.closing = true;
-        if nascent.stream.waiting() == 0 {
-            sys::end_writing(nascent.stream.raw());
-            self.nascent.remove(key);
+    fn reject(&mut self, key: Key, answer: &str) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        pending.stream.write(answer.as_bytes(), &[]);
+        pending.closing = true;
+        if pending.stream.waiting() == 0 {
+            sys::end_writing(pending.stream.raw());
+            self.pending.remove(key);
         } else {
-            self.epoll.change(nascent.stream.raw(), Token::Nascent(key).pack(), WRITE).ok();
+            self.epoll.change(pending.stream.raw(), Token::PendingConnection(key).pack(), WRITE).ok();
         }
     }
 
     fn accept_ws(&mut self, key: Key, head: &Head, mut rest: Vec<u8>) {
-        let Some(nascent) = self.nascent.get(key) else { return };
-        let ListenerSpec::WebSocket(ws) = nascent.inlet.listener.spec.transport() else { return };
+        let Some(pending) = self.pending.get(key) else { return };
+        let ListenerSpec::WebSocket(ws) = pending.listener.config.spec.transport() else { return };
         let fits = ws.path.as_deref().is_none_or(|path| head.target().starts_with(path));
         let Some(accepted) = handshake::accept(head, &ws.subprotocols) else {
-            return self.turn_away(key, handshake::UPGRADE_REQUIRED);
+            return self.reject(key, handshake::UPGRADE_REQUIRED);
         };
         if !fits {
-            return self.turn_away(key, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            return self.reject(key, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         }
-        let Some(nascent) = self.nascent.remove(key) else { return };
-        let Nascent { mut stream, inlet, local, peer, .. } = nascent;
+        let Some(pending) = self.pending.remove(key) else { return };
+        let PendingConnection { mut stream, listener, local, peer, .. } = pending;
         let mut state = WsState::new(Role::Server, self.snapshot.admin.limits.ws_message, 0);
         state.subprotocol = accepted.subprotocol;
         stream.write(accepted.response.as_bytes(), &[]);
         stream.codec = Codec::Ws(Box::new(state));
         let metadata = Some(http_metadata(head, local, peer));
-        let dscp = dscp_of(&inlet, stream.raw(), local);
+        let dscp = dscp_of(&listener, stream.raw(), local);
         let source = Link::Stream(Box::new(stream));
-        let arrival = Arrival { inlet, port: None, local, peer, source, metadata, dscp };
-        if let Some(key) = self.promote(arrival)
+        let incoming = Incoming { listener, port: None, local, peer, source, metadata, dscp };
+        if let Some(key) = self.open_watched(incoming)
             && !rest.is_empty()
         {
-            self.visit(key, |worker, session| worker.handle_bytes(session, 0, &mut rest));
+            self.with_session(key, |worker, session| worker.handle_bytes(session, 0, &mut rest));
         }
     }
 
     fn accept_http(&mut self, key: Key, head: Head, mut rest: Vec<u8>) {
         let Ok(body) = Body::of_request(&head) else {
-            return self.turn_away(key, BAD_REQUEST);
+            return self.reject(key, BAD_REQUEST);
         };
-        let Some(Nascent { mut stream, inlet, local, peer, .. }) = self.nascent.remove(key) else { return };
+        let Some(PendingConnection { mut stream, listener, local, peer, .. }) = self.pending.remove(key) else {
+            return;
+        };
         if head.lists("expect", "100-continue") && !body.is_done() {
             stream.write(b"HTTP/1.1 100 Continue\r\n\r\n", &[]);
         }
@@ -367,17 +377,17 @@ impl Worker {
             head,
         };
         stream.codec = Codec::Http(Box::new(state));
-        let dscp = dscp_of(&inlet, stream.raw(), local);
+        let dscp = dscp_of(&listener, stream.raw(), local);
         let source = Link::Stream(Box::new(stream));
-        let arrival = Arrival { inlet, port: None, local, peer, source, metadata, dscp };
-        if let Some(key) = self.promote(arrival) {
-            self.visit(key, |worker, session| worker.handle_body(session, &mut rest));
+        let incoming = Incoming { listener, port: None, local, peer, source, metadata, dscp };
+        if let Some(key) = self.open_watched(incoming) {
+            self.with_session(key, |worker, session| worker.handle_body(session, &mut rest));
         }
     }
 
     /// Makes a session of a connection that is watched already.
-    fn promote(&mut self, arrival: Arrival) -> Option<Key> {
-        let mut session = self.admit(arrival)?;
+    fn open_watched(&mut self, incoming: Incoming) -> Option<Key> {
+        let mut session = self.admit(incoming)?;
         let token = Token::Link(session.key, 0).pack();
         if let Link::Stream(stream) = &mut session.source {
             stream.interest = READ | if stream.waiting() > 0 { WRITE } else { 0 };
@@ -392,8 +402,8 @@ impl Worker {
 }
 
 /// The code point of a connection, where the listener reads it.
-fn dscp_of(inlet: &Inlet, fd: RawFd, local: SocketAddr) -> Option<u8> {
-    inlet.listener.options.qos.as_ref()?;
+fn dscp_of(listener: &ListenerState, fd: RawFd, local: SocketAddr) -> Option<u8> {
+    listener.config.options.qos.as_ref()?;
     sys::connection_dscp(fd, local.is_ipv4())
 }
 

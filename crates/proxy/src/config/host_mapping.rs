@@ -1,22 +1,22 @@
-//! What addresses and folders of a configuration stand for: a process that shares a machine with others like it can be
-//! at home on an address and in folders of its own, as if it had a network and a file system to itself.
+//! Maps addresses and folders of a configuration: several proxies on one machine can each have their own address and
+//! folders, as if each had its own network and file system.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-/// Where this process is at home; by default nowhere in particular.
+/// Address and folder mapping of this process; maps nothing by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Home {
-    /// Stands for all addresses.
+pub struct HostMapping {
+    /// Used in place of all addresses (0.0.0.0 and ::).
     pub address: Option<IpAddr>,
-    /// Stands for 127.0.0.1 and ::1.
+    /// Used in place of 127.0.0.1 and ::1.
     pub localhost: Option<IpAddr>,
     pub mounts: Vec<Mount>,
 }
 
-/// A folder that stands for a path.
+/// A path and the folder it is mapped to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub path: PathBuf,
@@ -27,48 +27,48 @@ impl FromStr for Mount {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (path, folder) = text.split_once('=').ok_or("write it as PATH=FOLDER")?;
+        let (path, folder) = text.split_once('=').ok_or("expected PATH=FOLDER")?;
         let is_plain = |path: &str| {
             let parts = Path::new(path).components();
             path.starts_with('/')
                 && parts.into_iter().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
         };
         if !is_plain(path) || !is_plain(folder) {
-            return Err("both are whole paths without `..`");
+            return Err("both must be absolute paths without `..`");
         }
         Ok(Self { path: path.into(), folder: folder.into() })
     }
 }
 
-impl Home {
-    /// Where a listener binds that wants this address; none for all.
-    pub fn bound(&self, wanted: Option<IpAddr>) -> Option<IpAddr> {
+impl HostMapping {
+    /// The address that a listener binds to; `None` is all addresses.
+    pub fn bind_address(&self, wanted: Option<IpAddr>) -> Option<IpAddr> {
         let wanted = wanted.filter(|address| self.address.is_none() || !address.is_unspecified());
-        wanted.map(|address| self.meant(address)).or(self.address)
+        wanted.map(|address| self.map_address(address)).or(self.address)
     }
 
-    /// The address to connect to for this one.
-    pub fn meant(&self, address: IpAddr) -> IpAddr {
+    /// The address to connect to in place of this one.
+    pub fn map_address(&self, address: IpAddr) -> IpAddr {
         let is_localhost = address == Ipv4Addr::LOCALHOST || address == Ipv6Addr::LOCALHOST;
         self.localhost.filter(|_| is_localhost).unwrap_or(address)
     }
 
-    /// Where a path really lies.
-    pub fn real<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
+    /// The real location of a path.
+    pub fn map_path<'a>(&self, path: &'a Path) -> Cow<'a, Path> {
         let inner = |mount: &&Mount| path.starts_with(&mount.path);
         let deepest = self.mounts.iter().filter(inner).max_by_key(|mount| mount.path.components().count());
         let real = deepest.and_then(|mount| Some(mount.folder.join(path.strip_prefix(&mount.path).ok()?)));
         real.map_or(Cow::Borrowed(path), Cow::Owned)
     }
 
-    /// Where directories really lie, with everything that is mounted inside of them.
+    /// The real locations of directories, including folders mounted inside them.
     pub fn directories<'a>(&self, directories: &'a [PathBuf]) -> Cow<'a, [PathBuf]> {
         if self.mounts.is_empty() {
             return Cow::Borrowed(directories);
         }
         let inside = |mount: &&Mount| directories.iter().any(|directory| mount.path.starts_with(directory));
         let mounted = self.mounts.iter().filter(inside).map(|mount| mount.folder.clone());
-        directories.iter().map(|directory| self.real(directory).into_owned()).chain(mounted).collect()
+        directories.iter().map(|directory| self.map_path(directory).into_owned()).chain(mounted).collect()
     }
 }
 
@@ -76,30 +76,34 @@ impl Home {
 mod tests {
     use super::*;
 
-    fn home(mounts: &[&str]) -> Home {
+    fn mapping(mounts: &[&str]) -> HostMapping {
         let mounts = mounts.iter().map(|text| text.parse().unwrap()).collect();
         let own = Some([127, 77, 0, 1].into());
-        Home { address: own, localhost: own, mounts }
+        HostMapping { address: own, localhost: own, mounts }
     }
 
     #[test]
-    fn localhost_and_all_addresses_are_its_own() {
-        let (home, anywhere) = (home(&[]), Home::default());
-        let own = home.address;
+    fn localhost_and_all_addresses_are_mapped() {
+        let (mapping, anywhere) = (mapping(&[]), HostMapping::default());
+        let own = mapping.address;
         let other: IpAddr = [10, 0, 0, 1].into();
         for wanted in ["0.0.0.0", "::", "127.0.0.1", "::1"] {
             let wanted: Option<IpAddr> = wanted.parse().ok();
-            assert_eq!((home.bound(wanted), anywhere.bound(wanted)), (own, wanted));
+            assert_eq!((mapping.bind_address(wanted), anywhere.bind_address(wanted)), (own, wanted));
         }
-        assert_eq!((home.bound(None), anywhere.bound(None)), (own, None));
-        assert_eq!((home.bound(Some(other)), home.meant(other)), (Some(other), other));
-        assert_eq!(Some(home.meant([127, 0, 0, 1].into())), own);
-        assert_eq!(home.meant([127, 0, 0, 2].into()), IpAddr::from([127, 0, 0, 2]), "another one of the machine");
+        assert_eq!((mapping.bind_address(None), anywhere.bind_address(None)), (own, None));
+        assert_eq!((mapping.bind_address(Some(other)), mapping.map_address(other)), (Some(other), other));
+        assert_eq!(Some(mapping.map_address([127, 0, 0, 1].into())), own);
+        assert_eq!(
+            mapping.map_address([127, 0, 0, 2].into()),
+            IpAddr::from([127, 0, 0, 2]),
+            "other loopback addresses are not mapped"
+        );
     }
 
     #[test]
-    fn paths_lie_where_the_deepest_mount_says() {
-        let home = home(&["/var/run/sock=/t/sock", "/var=/t/var", "/var/run/sock/in=/t/in"]);
+    fn the_deepest_mount_maps_a_path() {
+        let mapping = mapping(&["/var/run/sock=/t/sock", "/var=/t/var", "/var/run/sock/in=/t/in"]);
         for (path, real) in [
             ("/var/run/sock/a", "/t/sock/a"),
             ("/var/run/sock/in/a", "/t/in/a"),
@@ -108,15 +112,15 @@ mod tests {
             ("/etc/a", "/etc/a"),
             ("a", "a"),
         ] {
-            assert_eq!(home.real(Path::new(path)), Path::new(real), "{path}");
+            assert_eq!(mapping.map_path(Path::new(path)), Path::new(real), "{path}");
         }
         let directories = ["/var/run", "/run"].map(PathBuf::from);
         let real = ["/t/var/run", "/run", "/t/sock", "/t/in"].map(PathBuf::from);
-        assert_eq!(*home.directories(&directories), real);
+        assert_eq!(*mapping.directories(&directories), real);
     }
 
     #[test]
-    fn a_mount_is_two_whole_paths() {
+    fn a_mount_is_two_absolute_paths() {
         for text in ["/a", "a=/b", "/a=b", "/a/../b=/c", "/a=/b/../c", "="] {
             assert!(text.parse::<Mount>().is_err(), "{text}");
         }

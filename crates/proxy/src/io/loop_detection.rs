@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Hops that a session may have behind it.
-pub(super) const MOST_HOPS: u8 = 8;
+pub(super) const MAX_HOPS: u8 = 8;
 
 /// What a socket speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,18 +26,18 @@ pub(super) type End = (Family, SocketAddr);
 
 /// Our own connections to our own listeners, by the end that they come from.
 #[derive(Default)]
-pub(super) struct Loops {
+pub(super) struct LoopDetector {
     noted: AtomicUsize,
     hops: Mutex<BTreeMap<End, u8>>,
 }
 
 /// Room for one more; while it is held, nobody who comes in is looked up.
 pub(super) struct Entry<'a> {
-    loops: &'a Loops,
+    loops: &'a LoopDetector,
     hops: MutexGuard<'a, BTreeMap<End, u8>>,
 }
 
-impl Loops {
+impl LoopDetector {
     /// To be held while connecting, so that the other end is not accepted before it is noted.
     pub(super) fn entry(&self) -> Entry<'_> {
         self.noted.fetch_add(1, SeqCst);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn hops_are_found_while_the_connection_lives() {
-        let loops = Loops::default();
+        let loops = LoopDetector::default();
         let end = |port| (Family::Tcp, SocketAddr::from(([127, 0, 0, 1], port)));
         loops.entry().note(Some(end(1)), 3);
         loops.entry().note(None, 9);

@@ -1,24 +1,26 @@
-//! Answers: objects in the style that was asked for, and errors in the one form that clients know.
+//! Responses: objects in the requested format, and errors in the form that l7mp clients expect.
+
+use portolan_core::mesh::TERM_HEADER;
 
 use super::exchange::Response;
 use super::format::{Style, by_four};
 use crate::config::json::{Json, object};
 use crate::config::refusal::{Class, Refusal};
 
-/// Which of the two APIs answers.
+/// The API version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// As l7mp answers, oddities included.
+    /// Compatible with l7mp, including its quirks.
     V1,
     V2,
 }
 
-/// An answer with a value.
+/// A response with a value.
 pub(super) fn value(value: &Json, style: Style) -> Response {
     json(200, "OK", style.write(value))
 }
 
-/// The answer to adds and deletes.
+/// The response to adds and deletes.
 pub(super) fn done(style: Style) -> Response {
     value(&object([("status", 200_u64.into()), ("message", "OK".into())]), style)
 }
@@ -29,12 +31,12 @@ pub(super) fn error(status: u16, message: &str, content: Json) -> Response {
     json(status, message, by_four(&body))
 }
 
-/// An operation that there is not.
+/// An unknown operation.
 pub(super) fn unknown() -> Response {
     error(404, "Not Found", "Unknown API operation".into())
 }
 
-/// A refusal, by the rules of a version.
+/// A refusal, with the status codes of the API version.
 pub(super) fn refused(refusal: &Refusal, version: Version) -> Response {
     let content = || Json::from(refusal.content.as_str());
     match (refusal.class, version) {
@@ -43,6 +45,11 @@ pub(super) fn refused(refusal: &Refusal, version: Version) -> Response {
             error(422, "Unprocessable Entity: Input JSON schema validation failed", violations)
         }
         (Class::Missing, Version::V2) => error(404, "Not Found", content()),
+        (Class::StaleTerm { highest }, _) => {
+            let mut response = error(409, "Conflict", content());
+            response.headers.push((TERM_HEADER, highest.to_string()));
+            response
+        }
         (Class::Conflict, Version::V2) => error(409, "Conflict", content()),
         (Class::Unimplemented, Version::V2) => error(501, "Not Implemented", content()),
         (Class::Bad | Class::Missing | Class::Conflict | Class::Unimplemented, _) => {
@@ -51,7 +58,7 @@ pub(super) fn refused(refusal: &Refusal, version: Version) -> Response {
     }
 }
 
-/// A text for machines and people that ask for health or metrics.
+/// A plain-text response, for health and metrics.
 pub(super) fn text(status: u16, kind: &str, body: String) -> Response {
     let reason = if status == 200 { "OK" } else { "Service Unavailable" };
     whole(status, reason, kind, body)

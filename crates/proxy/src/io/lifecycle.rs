@@ -1,13 +1,13 @@
 //! What a session's state machine asks for, done with sockets.
 
-use super::circuit::{prove, settle_retry};
+use super::circuit::{confirm_endpoint, finish_retry};
 use super::commands::Ids;
 use super::link::{Codec, Link, Splice};
 use super::relay::cluster_name;
-use super::session::{Greeting, Session};
+use super::session::{ServerHandshake, Session};
 use super::slab::Key;
 use super::sys;
-use super::worker::{Finished, Timed, Worker};
+use super::worker::{Finished, TimerEvent, Worker};
 use crate::proto::Message;
 use crate::proto::json_socket::Rejected;
 use crate::proto::session::{Action, Failure, Finish};
@@ -22,17 +22,17 @@ const REFUSAL_MS: u64 = 100;
 
 impl Worker {
     /// Does what the state machine asks for, up to its end.
-    pub(super) fn settle(&mut self, session: &mut Session) -> Option<Finish> {
-        while let Some(action) = session.life.poll_action() {
+    pub(super) fn run_actions(&mut self, session: &mut Session) -> Option<Finish> {
+        while let Some(action) = session.machine.poll_action() {
             match action {
                 Action::Connect(stage) => self.connect(session, stage),
-                Action::Abandon(stage) => self.give_up_stage(session, stage),
+                Action::Abandon(stage) => self.release_stage(session, stage),
                 Action::TimeOut(stage) => self.stage_failed(session, stage, Failure::timed_out()),
                 Action::Open => self.opened(session),
                 Action::Finish(finish) => return Some(finish),
             }
         }
-        self.stats.retries.add(u64::from(session.life.take_retries()));
+        self.stats.retries.add(u64::from(session.machine.take_retries()));
         self.arm(session);
         None
     }
@@ -44,7 +44,7 @@ impl Worker {
             matches!(stage.link, Link::Datagram(_)).then_some(handshake.sent_at + handshake.retransmit_ms)
         });
         let resume = Some(session.resume_at).filter(|at| *at > 0);
-        let dues = session.life.poll_timeout().map(|(at, _)| at).into_iter().chain(resume).chain(retransmits);
+        let dues = session.machine.poll_timeout().map(|(at, _)| at).into_iter().chain(resume).chain(retransmits);
         let due = dues.min().unwrap_or(0);
         if due == session.timer {
             return;
@@ -66,7 +66,7 @@ impl Worker {
                 self.send_handshake(session, stage);
             }
         }
-        session.life.handle_timeout(self.now);
+        session.machine.handle_timeout(self.now);
         if session.resume_at > 0 && session.resume_at <= now {
             self.resume_source(session);
         }
@@ -75,10 +75,10 @@ impl Worker {
     /// All stages stand.
     fn opened(&mut self, session: &mut Session) {
         self.stats.setup.observe(self.now.ms - session.created.ms);
-        if matches!(session.greeting, Greeting::Read(_)) {
+        if matches!(session.handshake, ServerHandshake::Read(_)) {
             self.accept_header(session);
         }
-        self.release_held(session);
+        self.drain_setup_queue(session);
         self.choose_path(session);
         self.join_streams(session);
         self.resume_all(session);
@@ -123,17 +123,17 @@ impl Worker {
 
     /// A stage that stood is gone.
     pub(super) fn stage_lost(&mut self, session: &mut Session, at: usize, error: &io::Error, call: &str) {
-        if session.life.is_over() {
+        if session.machine.is_over() {
             return;
         }
         let blames = sys::is_peers_fault(error);
         if !is_ready(session, at) {
             let content = format!("{call} {}", sys::error_name(error));
-            return self.stage_failed(session, at - 1, Failure::connect(content).blaming(blames));
+            return self.stage_failed(session, at - 1, Failure::connect(content).with_endpoint_fault(blames));
         }
         if blames {
-            self.blame(&session.stages[at - 1]);
-            session.stages[at - 1].unproven = false;
+            self.record_failure(&session.stages[at - 1]);
+            session.stages[at - 1].unconfirmed = false;
         }
         if matches!(session.source, Link::UdpPeer) {
             let key = self.hot[session.key.slot as usize].key;
@@ -146,12 +146,12 @@ impl Worker {
     /// A stage that stood stands no more: the session connects it again, or ends.
     pub(super) fn disconnect_stage(&mut self, session: &mut Session, stage: usize, why: &str) {
         session.splice = None;
-        session.life.handle_disconnect(stage, &cluster_name(session, stage + 1), why, self.now);
+        session.machine.handle_disconnect(stage, &cluster_name(session, stage + 1), why, self.now);
     }
 
     /// The client is gone.
     pub(super) fn source_lost(&mut self, session: &mut Session) {
-        session.life.handle_end(Finish::Normal, None, self.now);
+        session.machine.handle_end(Finish::Normal, None, self.now);
     }
 
     pub(super) fn stream_lost(&mut self, session: &mut Session, at: usize, error: &io::Error) {
@@ -161,63 +161,63 @@ impl Worker {
     /// A second has come at which a session may have been idle for too long.
     pub(super) fn handle_idle(&mut self, key: Key) {
         let Some(session) = self.sessions.get(key) else { return };
-        let waiting = matches!(session.greeting, Greeting::Waiting(_));
-        let limit = if waiting { session.inlet.listener.options.setup_timeout as u64 * 1000 } else { session.idle_ms };
+        let waiting = matches!(session.handshake, ServerHandshake::Waiting(_));
+        let limit = if waiting { session.listener.config.options.setup_timeout as u64 * 1000 } else { session.idle_ms };
         if limit == 0 {
             return;
         }
         let seen = if waiting { session.created.ms } else { self.hot[key.slot as usize].seen };
         if self.now.ms < seen + limit {
-            return self.idle.add((seen + limit).div_ceil(1000), Timed::Idle(key));
+            return self.idle.add((seen + limit).div_ceil(1000), TimerEvent::Idle(key));
         }
-        self.visit(key, |worker, session| session.life.handle_end(Finish::Idle, None, worker.now));
+        self.with_session(key, |worker, session| session.machine.handle_end(Finish::Idle, None, worker.now));
     }
 
     /// Sets another idle limit, for instance after the client ended its half.
     pub(super) fn limit_idle(&mut self, session: &mut Session, ms: u64) {
         if session.idle_ms == 0 || session.idle_ms > ms {
             session.idle_ms = ms;
-            self.idle.add((self.now.ms + ms).div_ceil(1000), Timed::Idle(session.key));
+            self.idle.add((self.now.ms + ms).div_ceil(1000), TimerEvent::Idle(session.key));
         }
     }
 
     /// Takes a session down.
     pub(super) fn finish(&mut self, mut session: Box<Session>, finish: Finish) {
         let key = session.key;
-        self.flush_back();
+        self.flush_replies();
         // After a fault nothing is known of what was said last.
         if finish != Finish::Fault {
-            self.say_goodbye(&mut session);
+            self.notify_peers(&mut session);
         }
         let next = Self::keep_connection(&mut session);
         for stage in 0..session.stages.len() {
             let place = &mut session.stages[stage];
-            if place.unproven && finish == Finish::Normal && matches!(place.link, Link::Stream(_)) {
-                prove(place);
+            if place.unconfirmed && finish == Finish::Normal && matches!(place.link, Link::Stream(_)) {
+                confirm_endpoint(place);
             }
-            self.give_up_stage(&mut session, stage);
-            settle_retry(&mut session.stages[stage]);
+            self.release_stage(&mut session, stage);
+            finish_retry(&mut session.stages[stage]);
         }
-        if let Some(held) = &session.held {
-            self.held_bytes -= held.bytes();
+        if let Some(held) = &session.setup_queue {
+            self.setup_queue_bytes -= held.bytes();
         }
         self.count_out(&session, finish);
         let hot_traffic = self.traffic(key);
-        session.life.handle_destroyed(self.now);
+        session.machine.handle_destroyed(self.now);
         self.log_access(&session, finish, hot_traffic);
         self.track(&session);
         session.source = Link::None;
         self.sessions.vacate(key);
-        if let Some((stream, inlet)) = next {
-            self.await_next_request(stream, inlet);
+        if let Some((stream, listener)) = next {
+            self.await_next_request(stream, listener);
         }
     }
 
     /// Tells the client, in its protocol, that it is over.
-    fn say_goodbye(&mut self, session: &mut Session) {
-        let error = session.life.error().map(|(message, content)| (message, content.to_owned()));
-        if let Greeting::Read(_) = session.greeting {
-            session.greeting = Greeting::None;
+    fn notify_peers(&mut self, session: &mut Session) {
+        let error = session.machine.error().map(|(message, content)| (message, content.to_owned()));
+        if let ServerHandshake::Read(_) = session.handshake {
+            session.handshake = ServerHandshake::None;
             let (message, content) = error.clone().unwrap_or(("Not Found", "Session ended".to_owned()));
             let status = if message == "Service Unavailable" { 503 } else { 404 };
             let rejected = Rejected { status, message: format!("{message}: {content}") };
@@ -256,13 +256,13 @@ impl Worker {
         self.timers.remove(&(session.timer, key));
         self.release_name(session);
         self.shared.counts.active.fetch_sub(1, Relaxed);
-        session.inlet.counts.active.fetch_sub(1, Relaxed);
+        session.listener.counts.active.fetch_sub(1, Relaxed);
         if let Some(port) = &session.port {
             port.sessions.fetch_sub(1, Relaxed);
         }
-        if let Some(peer) = session.peer.filter(|_| session.inlet.listener.options.max_sessions_per_source.is_some()) {
+        if let Some(peer) = session.peer.filter(|_| session.listener.config.options.max_sessions_per_source.is_some()) {
             let source = super::setup::source_of(peer.ip());
-            let mut sources = session.inlet.sources.lock();
+            let mut sources = session.listener.sources.lock();
             if let Some(count) = sources.get_mut(&source) {
                 *count -= 1;
                 if *count == 0 {
@@ -275,7 +275,7 @@ impl Worker {
     }
 
     fn track(&mut self, session: &Session) {
-        let track = session.inlet.listener.options.track;
+        let track = session.listener.config.options.track;
         if track <= 0.0 {
             return;
         }
@@ -292,5 +292,5 @@ impl Worker {
 /// Whether a stage stands.
 fn is_ready(session: &Session, at: usize) -> bool {
     use crate::proto::session::StageStatus;
-    matches!(session.life.stage_status(at - 1), StageStatus::Ready | StageStatus::Finalizing)
+    matches!(session.machine.stage_status(at - 1), StageStatus::Ready | StageStatus::Finalizing)
 }
