@@ -11,7 +11,7 @@
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
-//! use portolan_testkit::{ControlPlane, FaultProxy, Faults, Phase, install, ticket::Ticket};
+//! use portolan_testkit::{ControlPlane, FaultProxy, Faults, Interference, Phase, install, ticket::Ticket};
 //!
 //! let plane = ControlPlane::shared();
 //! install::<Ticket>(plane.client()).await?;
@@ -40,5 +40,5 @@ pub use portolan_bench as bench;
 pub use binaries::Binaries;
 pub use control_plane::ControlPlane;
 pub use crd::{install, install_definition};
-pub use faults::{Exchange, Fault, FaultProxy, Faults, Phase, WatchStep};
+pub use faults::{Exchange, Fault, FaultProxy, Faults, Interference, Phase, WatchStep};
 pub use program::{Program, Signal};

@@ -128,7 +128,7 @@ impl Metrics {
             MoveCause::NodeDeleted => "NodeDeleted",
             MoveCause::NodeNotReady => "NodeNotReady",
             MoveCause::NotSelected => "NotSelected",
-            MoveCause::NodeExcluded => "Barred",
+            MoveCause::NodeExcluded => "NodeExcluded",
             MoveCause::NodeReady => "NodeReady",
         };
         self.moves.get_or_create(&WhyLabel { why }).inc();

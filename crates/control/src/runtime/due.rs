@@ -237,3 +237,127 @@ pub const PATIENCE: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 /// Hanging writes of one queue beside which others still go on.
 const MOST_HANGING: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const PACE: Pace = Pace { at_once: 3, ..Pace::URGENT };
+
+    fn queue(pace: Pace) -> (DueWrites<u32>, Arc<Notify>) {
+        let wake = Arc::new(Notify::new());
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        (WriteQueues::new(wake.clone(), metrics).queue("test", pace), wake)
+    }
+
+    fn failed() -> Error {
+        Error::Stopped { what: "a test".into() }
+    }
+
+    async fn sleep(seconds: u64) -> Result<(), Error> {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_most_so_many_writes_are_under_way_and_all_are_made() {
+        let (mut due, _) = queue(PACE);
+        due.extend(0..10);
+        let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let ended = due
+            .pass(|_, _| {
+                let (under_way, most) = (under_way.clone(), most.clone());
+                Prepared::write(async move {
+                    most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    under_way.fetch_sub(1, Ordering::SeqCst);
+                    Ok(())
+                })
+            })
+            .await;
+        assert_eq!((ended.len(), most.load(Ordering::SeqCst), due.next_due()), (10, 3, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_fails_is_retried_by_itself() {
+        let (mut due, _) = queue(PACE);
+        due.extend([1, 2]);
+        let fails = |key: &u32, _| {
+            let result = if *key == 1 { Err(failed()) } else { Ok(()) };
+            Prepared::write(std::future::ready(result))
+        };
+        let ended = due.pass(fails).await;
+        assert!(matches!(&ended[..], [(1, Err(_)), (2, Ok(()))]), "{ended:?}");
+        let retry = due.next_due().expect("it is retried");
+        assert!(due.pass(fails).await.is_empty(), "not at once");
+        tokio::time::sleep_until(retry).await;
+        assert_eq!(due.pass(fails).await.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_hang_are_left_behind_and_take_no_slot() {
+        let (mut due, wake) = queue(PACE);
+        due.extend(0..4);
+        // three that hang would fill every slot
+        let hangs = |key: &u32, _| Prepared::write(sleep(if *key < 3 { 20 } else { 0 }));
+        let began = Instant::now();
+        let ended = due.pass(hangs).await;
+        assert!(ended.is_empty() || matches!(&ended[..], [(3, Ok(()))]), "{ended:?}");
+        let mut ended = ended;
+        ended.extend(due.pass(hangs).await);
+        assert!(matches!(&ended[..], [(3, Ok(()))]), "{ended:?}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        due.add(0);
+        assert!(due.pass(hangs).await.is_empty(), "one object is written once at a time");
+        wake.notified().await;
+        assert!(began.elapsed() >= Duration::from_secs(20));
+        let mut keys: Vec<u32> = due.pass(|_, _| Prepared::Nothing).await.into_iter().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        assert!(!keys.is_empty() && keys.iter().all(|key| *key < 3), "{keys:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_fails_after_a_while_and_dropping_the_queue_abandons_it() {
+        let (mut due, wake) = queue(PACE);
+        due.add(1);
+        let dropped = Arc::new(());
+        let hang = |_: &u32, _| {
+            let dropped = dropped.clone();
+            Prepared::write(async move {
+                std::future::pending::<()>().await;
+                drop(dropped);
+                Ok(())
+            })
+        };
+        assert!(due.pass(hang).await.is_empty());
+        wake.notified().await;
+        let ended = due.pass(hang).await;
+        assert!(matches!(&ended[..], [(1, Err(Error::TimedOut { .. }))]), "{ended:?}");
+        tokio::time::sleep_until(due.next_due().expect("it is retried")).await;
+        assert!(due.pass(hang).await.is_empty());
+        assert_eq!(Arc::strong_count(&dropped), 2);
+        drop(due);
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&dropped), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_keeps_to_its_budget_and_an_object_to_its_interval() {
+        let (mut due, _) = queue(Pace { at_once: 1, interval: Duration::from_secs(5), budget: Duration::from_secs(1) });
+        due.extend(0..4);
+        let slow = |_: &u32, _| {
+            Prepared::write(async {
+                tokio::time::sleep(Duration::from_millis(400)).await;
+                Ok(())
+            })
+        };
+        assert_eq!(due.pass(slow).await.len(), 3, "the rest waits for the next pass");
+        due.add(0);
+        let ended = due.pass(slow).await;
+        assert!(matches!(&ended[..], [(3, Ok(()))]), "{ended:?}");
+        let next = due.next_due().expect("it may differ again") - Instant::now();
+        assert!(next > Duration::from_secs(3), "{next:?}");
+    }
+}

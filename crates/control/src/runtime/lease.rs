@@ -229,7 +229,8 @@ impl Elector {
         {
             let lease = lease.clone();
             match self.write(lease).await {
-                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                // somebody else wrote it, or deleted it
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
                 other => return other,
             }
         }
@@ -387,8 +388,8 @@ mod tests {
         assert_eq!(Leadership::always().acquired().await.number(), None);
     }
 
-    #[test]
-    fn a_leader_that_was_outranked_goes_on_above_the_term_that_was_seen() {
+    #[tokio::test]
+    async fn a_leader_that_was_outranked_goes_on_above_the_term_that_was_seen() {
         let leadership = Leadership::none();
         leadership.set(Some(Held { until: Instant::now() + Duration::from_secs(10), term: 1 }));
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());

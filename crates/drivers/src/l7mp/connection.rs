@@ -56,12 +56,11 @@ pub(super) fn request(
     body: Option<&Value>,
     Sender { token, term }: Sender<'_>,
 ) -> Result<Request, CallError> {
-    let changes = method != Method::GET;
     let mut request = http::Request::builder().method(method).uri(path).header(HOST, to.to_string());
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
-    if let Some(term) = term.filter(|_| changes) {
+    if let Some(term) = term {
         request = request.header(TERM_HEADER, term);
     }
     let body = match body {

@@ -54,8 +54,8 @@ pub enum ProxyIdentity {
 pub struct Credentials {
     /// Sent as bearer token.
     pub token: Option<Arc<str>>,
-    /// The leader's term, sent with every call that changes something: a proxy of ours refuses a lower one than the
-    /// highest it has seen.
+    /// The leader's term, sent with every call: a proxy of ours refuses a change of a lower one than the highest it has
+    /// seen.
     pub term: Option<u64>,
     /// Connect over TLS; none is plain TCP.
     pub tls: Option<TlsConnection>,
@@ -90,7 +90,7 @@ impl ProxyClient {
 
     /// What it is. Asked without a token first.
     pub async fn identify(&self) -> Result<ProxyIdentity, CallError> {
-        let answer = self.exchange(Method::GET, "/api/v1/admin", None, Sender::default()).await?;
+        let answer = self.exchange(Method::GET, "/api/v1/admin", None, Sender { token: None, term: self.credentials.term }).await?;
         let guarded =
             answer.status == http::StatusCode::UNAUTHORIZED
                 && answer.headers.get_all(WWW_AUTHENTICATE).iter().any(|challenge| {

@@ -47,7 +47,7 @@ pub enum Fault {
     Gone,
     /// 429 without asking the API server.
     Throttled,
-    /// This 5xx without asking the API server.
+    /// This status without asking the API server.
     ServerError(u16),
     /// A watch was cut or ended, by chance, by a script or by a switch.
     CutWatch,
@@ -57,6 +57,17 @@ pub enum Fault {
     Refused,
     /// No fault of ours: the API server could not be reached, so the connection was closed.
     Unreachable,
+}
+
+/// What a test does to a request that it picks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interference {
+    /// Closes the connection without sending the request on.
+    Drop,
+    /// Answers with this status without asking the API server.
+    Status(u16),
+    /// Sends it on only after this time.
+    Delay(Duration),
 }
 
 /// What the dice say about one request.
@@ -76,9 +87,13 @@ impl Verdict {
         Self { fault: None, delay: Duration::ZERO, in_stream: false, cut_watch: (0.0, Rng::with_seed(0)) }
     }
 
-    /// For a request that is cut off on purpose, not by chance.
-    pub(super) fn refused() -> Self {
-        Self { fault: Some(Fault::DroppedBefore), ..Self::none() }
+    /// For a request that a test interferes with on purpose, not by chance.
+    pub(super) fn interfered(interference: Interference) -> Self {
+        match interference {
+            Interference::Drop => Self { fault: Some(Fault::DroppedBefore), ..Self::none() },
+            Interference::Status(code) => Self { fault: Some(Fault::ServerError(code)), ..Self::none() },
+            Interference::Delay(delay) => Self { delay, ..Self::none() },
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::{
 
 use self::replica::Replica;
 pub use self::{
-    dice::{Fault, Faults},
+    dice::{Fault, Faults, Interference},
     replica::Phase,
     script::WatchStep,
     trace::Exchange,
@@ -103,7 +103,13 @@ impl FaultProxy {
 
     /// From now on closes the connection on every request that `refused` picks, without sending it on.
     pub fn refuse(&self, refused: impl Fn(&Exchange) -> bool + Send + 'static) {
-        self.replica.refuse(Box::new(refused));
+        self.interfere(move |exchange| refused(exchange).then_some(Interference::Drop));
+    }
+
+    /// From now on does to every request what `interfere` says; to the others, what chance says. A second call replaces
+    /// the first.
+    pub fn interfere(&self, interfere: impl Fn(&Exchange) -> Option<Interference> + Send + 'static) {
+        self.replica.interfere(Box::new(interfere));
     }
 
     /// Kills the replica at this moment, and returns once nothing of it can change the cluster any more.

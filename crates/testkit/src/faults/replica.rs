@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    dice::{Fault, Faults, Verdict},
+    dice::{Fault, Faults, Interference, Verdict},
     script::{Break, Scripts, WatchStep},
     trace::Exchange,
 };
@@ -52,6 +52,9 @@ enum Existence {
 /// Whom to tell that a replica is dead.
 pub(super) type Kill = oneshot::Sender<()>;
 
+/// What to do to a request.
+pub(super) type Interfere = Box<dyn Fn(&Exchange) -> Option<Interference> + Send>;
+
 /// Which requests something is about.
 pub(super) type Filter = Box<dyn Fn(&Exchange) -> bool + Send>;
 
@@ -67,7 +70,7 @@ struct State {
     faults: Faults,
     judged: u64,
     armed: Option<Armed>,
-    refused: Option<Filter>,
+    interfere: Option<Interfere>,
     scripts: Scripts,
     trace: Vec<Exchange>,
 }
@@ -94,7 +97,7 @@ impl Replica {
             faults,
             judged: 0,
             armed: None,
-            refused: None,
+            interfere: None,
             scripts: Scripts::default(),
             trace: Vec::new(),
         };
@@ -115,10 +118,11 @@ impl Replica {
         let life = life.clone();
         let kill = take_if_due(&mut state.armed, &exchange);
         state.judged += 1;
-        let verdict = match kill {
-            Some(_) => Verdict::none(),
-            None if state.refused.as_ref().is_some_and(|refused| refused(&exchange)) => Verdict::refused(),
-            None => state.faults.judge(state.judged, &exchange),
+        let interference = state.interfere.as_ref().and_then(|interfere| interfere(&exchange));
+        let verdict = match (&kill, interference) {
+            (Some(_), _) => Verdict::none(),
+            (None, Some(interference)) => Verdict::interfered(interference),
+            (None, None) => state.faults.judge(state.judged, &exchange),
         };
         exchange.fault = kill.as_ref().map(|(phase, _)| Fault::Killed(*phase));
         exchange.delayed = verdict.delay;
@@ -126,8 +130,8 @@ impl Replica {
         Some(Admitted { record, exchange, verdict, kill, life })
     }
 
-    pub(super) fn refuse(&self, refused: Filter) {
-        self.state.lock().refused = Some(refused);
+    pub(super) fn interfere(&self, interfere: Interfere) {
+        self.state.lock().interfere = Some(interfere);
     }
 
     pub(super) fn arm(&self, n: u64, phase: Phase, counts: Filter) -> oneshot::Receiver<()> {

@@ -16,7 +16,11 @@ pub(super) fn gone() -> Answer {
 }
 
 pub(super) fn server_error(code: u16) -> Answer {
-    let reason = if code == 503 { "ServiceUnavailable" } else { "InternalError" };
+    let reason = match code {
+        422 => "Invalid",
+        503 => "ServiceUnavailable",
+        _ => "InternalError",
+    };
     answer(&status(code, reason, "a fault made by the testkit"))
 }
 

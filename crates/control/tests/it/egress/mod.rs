@@ -4,6 +4,7 @@ mod defects;
 mod events;
 mod faults;
 pub(crate) mod harness;
+mod isolation;
 mod races;
 mod rules;
 mod schedules;

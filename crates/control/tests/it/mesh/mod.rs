@@ -12,6 +12,7 @@ mod lab;
 mod memory;
 mod pods;
 mod refusals;
+mod relay;
 mod replicas;
 mod scale;
 mod secure;
