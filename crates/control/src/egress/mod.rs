@@ -27,6 +27,7 @@ mod recorded;
 mod recycle;
 mod selected;
 mod slices;
+mod slim;
 mod snapshot;
 mod status;
 mod tell;

@@ -3,13 +3,14 @@
 //! ```text
 //!   API server --list, watch--> watch ---> Store ---settled?---> turn: observe, validate, plan, act, status
 //!        ^                                   ^                                                  |
-//!        |                                   '--- wrote, deleted, uncertain <--- write <--------'
+//!        |                                   '--- wrote, deleted, invalidate <-- write <--------'
 //!        '------- fence <----------------------------------------------------------'
 //!                   ^
 //!                 lease (renewed in the background; writes end before it can be taken)
 //! ```
 //!
-//! - [`watch`] keeps a [`Store`](store::Store) per kind, [`pack`]ed where there are very many objects; [`turn`] runs a capability's loop on settled stores.
+//! - [`watch`] runs one watch per kind and process and keeps a [`Store`](store::Store) for each subscriber, [`pack`]ed where there are very many
+//!   objects; [`turn`] runs a capability's loop on settled stores.
 //! - [`write`] and [`events`] speak only when something differs; [`allocate`] changes one object under optimistic lock.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
 //! - [`queue`] orders keyed work; [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
@@ -24,12 +25,12 @@ pub mod endpoint;
 pub mod error;
 pub mod events;
 pub mod fence;
-pub mod lean;
 pub mod lease;
 pub mod metrics;
 pub mod pack;
 pub mod queue;
 pub mod ready;
+mod shared_watch;
 pub mod store;
 pub mod tasks;
 pub mod turn;

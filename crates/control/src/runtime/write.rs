@@ -164,7 +164,7 @@ impl Writer {
             }
             Err(cause) => {
                 if outcome_unknown(&cause) {
-                    store.uncertain();
+                    store.invalidate();
                 }
                 let error = Error::from_request(format!("{verb} {} {key}", K::kind(&())), cause);
                 self.count::<K>(verb, error.reason());
