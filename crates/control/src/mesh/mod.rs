@@ -17,6 +17,7 @@
 mod act;
 pub(crate) mod answers;
 mod fleet;
+mod intern;
 mod metrics;
 mod observe;
 pub mod pod;

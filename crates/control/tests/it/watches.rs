@@ -1,22 +1,27 @@
 //! A view that is cut, expired and fed rubbish still equals a fresh list, and all views of a process share one watch.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, CustomResource};
+use portolan_control::agent::simulated;
+use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::metrics::{KindLabel, Metrics};
 use portolan_control::runtime::ready::Readiness;
 use portolan_control::runtime::store::{Key, Store};
 use portolan_control::runtime::tasks::Tasks;
 use portolan_control::runtime::watch::{Kind, Selection, WatchRegistry, Watches};
-use portolan_testkit::{FaultProxy, Faults, WatchStep};
+use portolan_control::{egress, install, mesh};
+use portolan_testkit::{Exchange, FaultProxy, Faults, WatchStep};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::harness::{Backend, World, eventually, on_both_servers, proxy, ticket};
+use crate::harness::{Backend, Server, World, eventually, on_both_servers, proxy, ticket};
 
 on_both_servers! {
     a_watch_cut_and_expired_at_every_event_equals_a_fresh_list,
@@ -300,5 +305,43 @@ async fn an_object_that_one_subscriber_cannot_decode_is_fine_for_another(backend
     assert_eq!(watching.metrics.undecodable.get_or_create(&label).get(), 2, "each object counts once");
     assert_eq!(watching.metrics.relists.get_or_create(&label).get(), 1);
     assert_eq!(requests(&proxy, "tickets"), (1, 1));
+    Ok(())
+}
+
+/// Not on the shared server, where capabilities of other tests run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capabilities_share_one_watch_per_kind_on_the_embedded_server() -> anyhow::Result<()> {
+    let server = Server::start(Backend::Embedded).await?;
+    install::definitions(&server.client).await?;
+    let proxy = FaultProxy::start(server.client.clone(), Faults::default()).await?;
+    let options = Options {
+        election: None,
+        admin_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        drain: Duration::from_secs(10),
+        instance: "test".into(),
+    };
+    let process = Process::start(proxy.client(), options, |ctx, registry| {
+        drop(egress::start(ctx, registry, egress::Options::default()));
+        drop(mesh::start(ctx, registry, mesh::Options::default()));
+        simulated::start(ctx);
+    })?;
+    eventually("every watch has synced", async || Ok(process.ctx().readiness.is_ready())).await?;
+    let watched = || proxy.trace().into_iter().filter(Exchange::is_watch).collect::<Vec<_>>();
+    eventually("pods, namespaces and nodes are watched", async || {
+        let watched = watched();
+        let is_watched = |resource| watched.iter().any(|exchange| exchange.resource() == Some(resource));
+        Ok(["pods", "namespaces", "nodes", "services", "endpointslices"].into_iter().all(is_watched))
+    })
+    .await?;
+    process.stop().await?;
+    let mut by_resource: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for exchange in proxy.trace().iter().filter(|exchange| exchange.answered == Some(200)) {
+        let Some(resource) = exchange.resource() else { continue };
+        let (lists, watches) = by_resource.entry(resource.to_owned()).or_default();
+        *lists += usize::from(exchange.is_list());
+        *watches += usize::from(exchange.is_watch());
+    }
+    by_resource.retain(|_, requests| *requests != (0, 0));
+    assert!(by_resource.values().all(|requests| *requests == (1, 1)), "{by_resource:#?}");
     Ok(())
 }
