@@ -21,7 +21,7 @@ use portolan_control::runtime::metrics::Metrics;
 use portolan_control::runtime::ready::Readiness;
 use portolan_control::runtime::schedule::Schedule;
 use portolan_control::runtime::tasks::Tasks;
-use portolan_control::runtime::watch::{Selection, Watches};
+use portolan_control::runtime::watch::{Selection, WatchRegistry};
 use portolan_testkit::ControlPlane;
 use portolan_testkit::bench::{Bench, Goal, Side};
 use serde_json::json;
@@ -62,8 +62,10 @@ fn ours(runtime: &Runtime, canned: &Arc<Canned>) -> anyhow::Result<u64> {
     runtime.block_on(async {
         let tasks = Tasks::new();
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-        let mut watches = Watches::new(canned.client(), tasks.clone(), Readiness::new(), metrics);
+        let registry = WatchRegistry::new(canned.client(), tasks.clone(), Readiness::new(), metrics);
+        let mut watches = registry.watches();
         let store = watches.add(Selection::<ConfigMap>::default());
+        registry.start();
         while store.position() < Canned::LAST {
             watches.changed().await;
         }

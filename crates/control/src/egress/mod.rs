@@ -26,6 +26,7 @@ mod observe;
 mod ranges;
 mod recorded;
 mod selected;
+mod slim;
 mod snapshot;
 mod startup_grace;
 mod status;

@@ -17,8 +17,8 @@ use portolan_api::well_known::egress as words;
 use portolan_core::net::claim_name;
 use tokio::time::Instant;
 
-use crate::runtime::lean::{CalicoPool, Pod};
-use crate::runtime::pack::pack;
+use super::slim::{CalicoPool, PHRASES, Pod};
+use crate::runtime::pack::Packing;
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
@@ -71,20 +71,36 @@ impl Cache {
     pub(super) fn watched(watches: &mut Watches) -> Self {
         Self {
             gateways: watches.add(Selection { trim: trim::<EgressGateway>, ..Selection::default() }),
-            policies: watches.add(Selection { trim: trim::<EgressPolicy>, pack: Some(pack), ..Selection::default() }),
+            policies: watches.add(Selection {
+                trim: trim::<EgressPolicy>,
+                packing: Some(Packing::with(PHRASES)),
+                ..Selection::default()
+            }),
             cluster_policies: watches.add(Selection {
                 trim: trim::<EgressClusterPolicy>,
-                pack: Some(pack),
+                packing: Some(Packing::with(PHRASES)),
                 ..Selection::default()
             }),
             claims: watches.add(Selection { trim: trim::<AddressClaim>, ..Selection::default() }),
             tunnels: watches.add(Selection { trim: trim::<EgressTunnel>, ..Selection::default() }),
             infos: watches.add(Selection::default()),
-            slices: watches.add(Selection { trim: trim_slice, pack: Some(pack), ..Selection::default() }),
-            cluster_slices: watches.add(Selection { trim: trim_slice, pack: Some(pack), ..Selection::default() }),
+            slices: watches.add(Selection {
+                trim: trim_slice,
+                packing: Some(Packing::with(PHRASES)),
+                ..Selection::default()
+            }),
+            cluster_slices: watches.add(Selection {
+                trim: trim_slice,
+                packing: Some(Packing::with(PHRASES)),
+                ..Selection::default()
+            }),
             nodes: watches.add(Selection { trim: trim_node, ..Selection::default() }),
             namespaces: watches.add(Selection { trim: trim::<Namespace>, ..Selection::default() }),
-            pods: watches.add(Selection { trim: Pod::trim, pack: Some(pack), ..Selection::default() }),
+            pods: watches.add(Selection {
+                trim: Pod::trim,
+                packing: Some(Packing::with(PHRASES)),
+                ..Selection::default()
+            }),
             service_cidrs: watches.add(Selection { optional: true, ..Selection::default() }),
             calico_pools: watches.add(Selection { optional: true, ..Selection::default() }),
         }
@@ -133,10 +149,10 @@ impl Cache {
 
     /// Lists whoever could use an address once more before the next turn.
     pub(super) fn list_users_again(&self) {
-        self.gateways.uncertain();
-        self.namespaces.uncertain();
-        self.policies.uncertain();
-        self.cluster_policies.uncertain();
+        self.gateways.invalidate();
+        self.namespaces.invalidate();
+        self.policies.invalidate();
+        self.cluster_policies.invalidate();
     }
 
     /// True while an object that may hold an address cannot be read.

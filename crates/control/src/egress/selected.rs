@@ -10,8 +10,8 @@ use portolan_core::egress::{CandidatePolicy, PolicyName, resolve_overlaps};
 use portolan_core::select::{Labels, Selector};
 
 use super::observe::Cache;
+use super::slim::Pod;
 use super::validate::{PolicyView, labels, selector};
-use crate::runtime::lean::Pod;
 use crate::runtime::store::Key;
 
 /// Which pods a policy is for, ready to be asked.
@@ -82,7 +82,7 @@ impl Selected {
     pub(super) fn all_pods(&mut self, cache: &Cache) {
         self.stale = true;
         let mut pods = Vec::new();
-        cache.pods.for_each(|key, _| pods.push(key.clone()));
+        cache.pods.for_each_key(|key| pods.push(key.clone()));
         for pod in pods {
             self.pod(cache, &pod);
         }

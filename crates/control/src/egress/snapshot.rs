@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use super::model::Model;
 use super::observe::{Cache, Probation};
+use super::slim::{CalicoPool, Pod};
 use super::validate::Families;
 use crate::answers::Unanswered;
 use crate::overlay::{all, lay};
-use crate::runtime::lean::{CalicoPool, Pod};
 use crate::runtime::store::Store;
 
 /// Every object that a decision may look at.

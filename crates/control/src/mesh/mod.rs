@@ -17,6 +17,7 @@
 mod act;
 pub(crate) mod answers;
 mod events;
+mod intern;
 mod metrics;
 mod model;
 mod observe;

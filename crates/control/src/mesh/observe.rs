@@ -1,18 +1,22 @@
-//! Watches -> what is seen, and what moved since the last turn. Synchronous, no client.
+//! Watches -> the resolver's world, and what changed since the last turn. Synchronous, no client.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Resource as _;
+use kube::{Resource as _, ResourceExt as _};
+use parking_lot::Mutex;
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::mesh::control::{Change, Settings, World};
 
+use super::intern::Interner;
 use super::owner::{self, Owner};
-use super::pod::Pod;
+use super::pod::{PHRASES, Pod};
 use super::{Options, validate};
+use crate::runtime::pack::Packing;
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
@@ -29,10 +33,16 @@ pub struct Cache {
     pub namespaces: Store<Namespace>,
     /// With the tokens of proxies, one in each namespace that has any.
     pub secrets: Store<Secret>,
-    /// Where the API server is: the Service `kubernetes`, which has one port and one address.
-    pub api_services: Store<Service>,
-    /// Its EndpointSlices.
-    pub api_slices: Store<EndpointSlice>,
+    /// The Service and EndpointSlices of the API server, where `services` and `slices` do not include them.
+    pub(super) api_server: Option<ApiServer>,
+    pub(super) strings: Arc<Mutex<Interner>>,
+}
+
+/// The Service `kubernetes` and its EndpointSlices.
+#[derive(Clone)]
+pub(super) struct ApiServer {
+    services: Store<Service>,
+    slices: Store<EndpointSlice>,
 }
 
 /// What moved.
@@ -49,6 +59,13 @@ impl Cache {
     pub(super) fn watched(watches: &mut Watches, options: &Options) -> Self {
         let fields = Some(format!("metadata.name={}", options.token_secret));
         let namespace = &options.namespace;
+        let is_elsewhere = !namespace.is_empty() && namespace != API_NAMESPACE;
+        let api_server = is_elsewhere.then(|| ApiServer {
+            services: watches
+                .add(Selection { fields: Some(format!("metadata.name={API_SERVICE}")), ..within(API_NAMESPACE) }),
+            slices: watches
+                .add(Selection { labels: Some(format!("{SERVICE_NAME}={API_SERVICE}")), ..within(API_NAMESPACE) }),
+        });
         Self {
             virtual_services: watches.add(within(namespace)),
             routes: watches.add(within(namespace)),
@@ -56,21 +73,21 @@ impl Cache {
             rules: watches.add(within(namespace)),
             services: watches.add(Selection { trim: trim_service, ..within(namespace) }),
             slices: watches.add(Selection { trim: trim_slice, ..within(namespace) }),
-            pods: watches.add(Selection { trim: Pod::trim, ..within(namespace) }),
+            pods: watches.add(Selection {
+                trim: Pod::trim,
+                packing: Some(Packing::with(PHRASES)),
+                ..within(namespace)
+            }),
             namespaces: watches.add(Selection { trim: trim_namespace, ..Selection::default() }),
             secrets: watches.add(Selection { fields, ..within(namespace) }),
-            api_services: watches
-                .add(Selection { fields: Some("metadata.name=kubernetes".to_owned()), ..within(API_NAMESPACE) }),
-            api_slices: watches.add(Selection {
-                labels: Some("kubernetes.io/service-name=kubernetes".to_owned()),
-                ..within(API_NAMESPACE)
-            }),
+            api_server,
+            strings: Arc::default(),
         }
     }
 
     /// Everything there is.
     pub(super) fn world(&self, settings: &Settings) -> World {
-        drop(self.moved());
+        self.forget_changes();
         let mut world = World { settings: settings.clone(), ..World::default() };
         let mut take = |change: Change| _ = world.apply(world.with_shared_namespace(change));
         self.namespaces.for_each(|key, one| take(validate::namespace(key, Some(one))));
@@ -80,7 +97,12 @@ impl Cache {
         self.rules.for_each(|key, one| take(validate::object(MeshKind::Rule, key, Some(&**one))));
         self.services.for_each(|key, one| take(validate::service(key, Some(one))));
         self.slices.for_each(|key, one| take(validate::slice(key, Some(one))));
-        self.pods.for_each(|key, one| take(validate::pod(key, Some(one))));
+        let (mut pods, mut strings) = (Vec::new(), self.strings.lock());
+        self.pods.for_each(|key, pod| {
+            pods.push((ObjectName::new(strings.get(&key.namespace), key.name.as_str()), pod.plain(&mut strings)));
+        });
+        // Built at once its nodes are full; built by insertion in order they would be half empty.
+        world.pods = pods.into_iter().collect();
         let nodes = world.pods.values().flat_map(|pod| &pod.host_addresses).copied().collect();
         world.apply(Change::ClusterAddresses { api_servers: self.api_servers(settings), nodes });
         world
@@ -103,12 +125,14 @@ impl Cache {
     /// is somebody else's in every pod.
     pub(super) fn api_servers(&self, settings: &Settings) -> BTreeSet<IpAddr> {
         let mut found = settings.api_servers.clone();
-        self.api_services.for_each(|_, service| {
-            let addresses = service.spec.iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
-            found.extend(addresses.filter_map(|text| text.parse::<IpAddr>().ok()));
-        });
-        self.api_slices.for_each(|_, slice| {
-            let addresses = slice.endpoints.iter().flatten().flat_map(|one| &one.addresses);
+        let (services, slices) = self.of_api_server();
+        let service = services.get(&Key { namespace: API_NAMESPACE.to_owned(), name: API_SERVICE.to_owned() });
+        let spec = service.as_ref().and_then(|service| service.spec.as_ref());
+        let addresses = spec.into_iter().flat_map(|spec| spec.cluster_ips.iter().flatten());
+        found.extend(addresses.filter_map(|text| text.parse::<IpAddr>().ok()));
+        slices.in_namespace(API_NAMESPACE, |_, slice| {
+            let endpoints = slice.endpoints.iter().flatten().filter(|_| is_of_api_server(slice));
+            let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
             found.extend(addresses.filter_map(|text| text.parse::<IpAddr>().ok()));
         });
         found.retain(|address| !address.is_loopback());
@@ -122,25 +146,67 @@ impl Cache {
         objects(&mut changes, MeshKind::Route, &self.routes);
         objects(&mut changes, MeshKind::Target, &self.targets);
         objects(&mut changes, MeshKind::Rule, &self.rules);
+        let mut strings = self.strings.lock();
         let services = self.services.take_changes();
         changes.extend(services.iter().map(|key| validate::service(key, self.services.get(key).as_deref())));
         let slices = self.slices.take_changes();
         changes.extend(slices.iter().map(|key| validate::slice(key, self.slices.get(key).as_deref())));
         let pods = self.pods.take_changes();
-        changes.extend(pods.iter().map(|key| validate::pod(key, self.pods.get(key).as_deref())));
+        changes.extend(pods.iter().map(|key| validate::pod(key, self.pods.get(key).as_deref(), &mut strings)));
         let namespaces = self.namespaces.take_changes();
         changes.extend(namespaces.iter().map(|key| validate::namespace(key, self.namespaces.get(key).as_deref())));
+        let (api_services, api_slices) = match &self.api_server {
+            Some(ApiServer { services, slices }) => (services.take_changes(), slices.take_changes()),
+            None => (services, slices),
+        };
         Moved {
             changes,
             pods: pods.iter().map(|key| validate::name(key)).collect(),
             secrets: !self.secrets.take_changes().is_empty(),
-            api_server: !self.api_services.take_changes().is_empty() | !self.api_slices.take_changes().is_empty(),
+            api_server: self.shows_api_server(&api_services, &api_slices),
+        }
+    }
+
+    fn of_api_server(&self) -> (&Store<Service>, &Store<EndpointSlice>) {
+        let separate = self.api_server.as_ref().map(|ApiServer { services, slices }| (services, slices));
+        separate.unwrap_or((&self.services, &self.slices))
+    }
+
+    /// Whether one of the changed objects may say where the API server is. A deleted slice may have.
+    fn shows_api_server(&self, services: &BTreeSet<Arc<Key>>, slices: &BTreeSet<Arc<Key>>) -> bool {
+        let is_there = |key: &&Arc<Key>| key.namespace == API_NAMESPACE;
+        let (_, store) = self.of_api_server();
+        services.iter().filter(is_there).any(|key| key.name == API_SERVICE)
+            || slices.iter().filter(is_there).any(|key| store.get(key).is_none_or(|slice| is_of_api_server(&slice)))
+    }
+
+    /// The whole world is about to be read, so what changed before does not matter.
+    fn forget_changes(&self) {
+        drop(self.virtual_services.take_changes());
+        drop(self.routes.take_changes());
+        drop(self.targets.take_changes());
+        drop(self.rules.take_changes());
+        drop(self.services.take_changes());
+        drop(self.slices.take_changes());
+        drop(self.pods.take_changes());
+        drop(self.namespaces.take_changes());
+        drop(self.secrets.take_changes());
+        if let Some(ApiServer { services, slices }) = &self.api_server {
+            drop(services.take_changes());
+            drop(slices.take_changes());
         }
     }
 }
 
-/// Where the API server shows itself.
-pub(super) const API_NAMESPACE: &str = "default";
+/// Where the Service of the API server is, and its name.
+const API_NAMESPACE: &str = "default";
+const API_SERVICE: &str = "kubernetes";
+/// The label of an EndpointSlice that names its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+fn is_of_api_server(slice: &EndpointSlice) -> bool {
+    slice.labels().get(SERVICE_NAME).is_some_and(|service| service == API_SERVICE)
+}
 
 fn objects<K: Kind + validate::Written>(changes: &mut Vec<Change>, kind: MeshKind, store: &Store<K>) {
     let moved = store.take_changes();

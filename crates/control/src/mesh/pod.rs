@@ -1,7 +1,6 @@
-//! Pods as the mesh reads them: a whole `Pod` takes kilobytes, and there are many.
+//! Pods, cut down to the fields that the mesh reads: a whole `Pod` takes kilobytes, and there are many.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use kube::api::ObjectMeta;
 use kube::core::NamespaceResourceScope;
@@ -9,12 +8,17 @@ use portolan_core::mesh::control as mesh;
 use portolan_core::mesh::control::Transport;
 use serde::{Deserialize, Serialize};
 
+use super::intern::Interner;
+use crate::runtime::pack::Phrases;
+
 /// A pod: who it is, what it runs, and how it is.
 #[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[serde(default)]
 pub struct Pod {
     pub metadata: ObjectMeta,
+    #[serde(skip_serializing_if = "is_default")]
     pub spec: PodSpec,
+    #[serde(skip_serializing_if = "is_default")]
     pub status: PodStatus,
 }
 
@@ -24,10 +28,15 @@ portolan_api::resource!(Pod, "", "v1", "Pod", "pods", NamespaceResourceScope);
 #[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodSpec {
+    #[serde(skip_serializing_if = "is_default")]
     pub node_name: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub service_account_name: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub host_network: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub containers: Vec<Container>,
+    #[serde(skip_serializing_if = "is_default")]
     pub init_containers: Vec<Container>,
 }
 
@@ -36,7 +45,9 @@ pub struct PodSpec {
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
     pub name: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub restart_policy: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub ports: Vec<ContainerPort>,
 }
 
@@ -44,7 +55,9 @@ pub struct Container {
 #[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerPort {
+    #[serde(skip_serializing_if = "is_default")]
     pub name: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub protocol: String,
     pub container_port: u16,
 }
@@ -53,13 +66,17 @@ pub struct ContainerPort {
 #[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodStatus {
+    #[serde(skip_serializing_if = "is_default")]
     pub phase: String,
-    #[serde(rename = "podIPs")]
+    #[serde(rename = "podIPs", skip_serializing_if = "is_default")]
     pub pod_ips: Vec<Address>,
-    #[serde(rename = "hostIPs")]
+    #[serde(rename = "hostIPs", skip_serializing_if = "is_default")]
     pub host_ips: Vec<Address>,
+    #[serde(skip_serializing_if = "is_default")]
     pub conditions: Vec<PodCondition>,
+    #[serde(skip_serializing_if = "is_default")]
     pub container_statuses: Vec<ContainerStatus>,
+    #[serde(skip_serializing_if = "is_default")]
     pub init_container_statuses: Vec<ContainerStatus>,
 }
 
@@ -86,6 +103,7 @@ pub struct ContainerStatus {
     pub name: String,
     #[serde(rename = "containerID")]
     pub container_id: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub restart_count: i64,
 }
 
@@ -110,9 +128,11 @@ impl Pod {
         };
         self.spec.init_containers.retain(|container| container.restart_policy == "Always");
         self.status.conditions.retain(|condition| condition.kind == "Ready");
-        let is_proxy = self.plain().proxy_role() != mesh::ProxyRole::Naked;
-        let statuses = [&mut self.status.container_statuses, &mut self.status.init_container_statuses];
-        statuses.into_iter().filter(|_| !is_proxy).for_each(Vec::clear);
+        if self.plain(&mut Interner::default()).proxy_role() == mesh::ProxyRole::Naked {
+            // Which run of its containers it is, and events, matter for proxies only.
+            self.metadata.uid = None;
+            (self.status.container_statuses, self.status.init_container_statuses) = (Vec::new(), Vec::new());
+        }
     }
 
     /// Which run of its containers this is: another one has lost what it was told.
@@ -123,33 +143,108 @@ impl Pod {
     }
 
     /// As the resolver reads it.
-    pub(super) fn plain(&self) -> mesh::Pod {
+    pub(super) fn plain(&self, strings: &mut Interner) -> mesh::Pod {
         let addresses = |list: &[Address]| list.iter().filter_map(|one| one.ip.parse::<IpAddr>().ok()).collect();
-        let labels = |map: &Option<std::collections::BTreeMap<String, String>>| {
-            map.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+        let mut labels = |map: &Option<std::collections::BTreeMap<String, String>>| {
+            map.iter().flatten().map(|(key, value)| (strings.get(key), strings.get(value))).collect()
         };
-        let container = |one: &Container| mesh::Container {
-            name: Arc::from(one.name.as_str()),
-            ports: one.ports.iter().map(port).collect(),
+        let (labels, annotations) = (labels(&self.metadata.labels), labels(&self.metadata.annotations));
+        let mut container = |one: &Container| mesh::Container {
+            name: strings.get(&one.name),
+            ports: one.ports.iter().map(|one| port(one, strings)).collect(),
         };
+        let containers = self.spec.containers.iter().chain(&self.spec.init_containers);
+        let containers = containers.map(&mut container).collect();
         let ready = |condition: &PodCondition| condition.kind == "Ready" && condition.status == "True";
         mesh::Pod {
-            labels: labels(&self.metadata.labels),
-            annotations: labels(&self.metadata.annotations),
-            node: Arc::from(self.spec.node_name.as_str()),
-            service_account: Arc::from(self.spec.service_account_name.as_str()),
+            labels,
+            annotations,
+            node: strings.get(&self.spec.node_name),
+            service_account: strings.get(&self.spec.service_account_name),
             addresses: addresses(&self.status.pod_ips),
             host_addresses: addresses(&self.status.host_ips),
             host_network: self.spec.host_network,
             ready: self.status.conditions.iter().any(ready),
             terminating: self.metadata.deletion_timestamp.is_some(),
             ended: matches!(self.status.phase.as_str(), "Succeeded" | "Failed"),
-            containers: self.spec.containers.iter().chain(&self.spec.init_containers).map(container).collect(),
+            containers,
         }
     }
 }
 
-fn port(port: &ContainerPort) -> mesh::ContainerPort {
+fn port(port: &ContainerPort, strings: &mut Interner) -> mesh::ContainerPort {
     let transport = if port.protocol == "UDP" { Transport::Udp } else { Transport::Tcp };
-    mesh::ContainerPort { name: Arc::from(port.name.as_str()), transport, port: port.container_port }
+    mesh::ContainerPort { name: strings.get(&port.name), transport, port: port.container_port }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What packed pods repeat.
+pub(super) const PHRASES: Phrases = Phrases::new(&[
+    r#""metadata":{"labels":{""#,
+    r#""metadata":{"#,
+    r#""annotations":{""#,
+    r#""deletionTimestamp":""#,
+    r#""labels":{""#,
+    r#""uid":""#,
+    r#""app":""#,
+    r#""app.kubernetes.io/"#,
+    r#""pod-template-hash":""#,
+    r#""spec":{"nodeName":""#,
+    r#""spec":{"#,
+    r#""nodeName":""#,
+    r#""serviceAccountName":"default","containers":[{"name":""#,
+    r#""serviceAccountName":""#,
+    r#""hostNetwork":true"#,
+    r#""containers":[{"name":""#,
+    r#""initContainers":[{"name":""#,
+    r#""restartPolicy":"Always""#,
+    r#""ports":[{"name":""#,
+    r#""ports":[{"#,
+    r#""protocol":"TCP","containerPort":"#,
+    r#""protocol":"UDP","containerPort":"#,
+    r#""containerPort":"#,
+    r#""name":""#,
+    r#""status":{"phase":"Running","podIPs":[{"ip":""#,
+    r#""status":{"#,
+    r#""phase":""#,
+    r#""podIPs":[{"ip":""#,
+    r#""hostIPs":[{"ip":""#,
+    r#""ip":""#,
+    r#""conditions":[{"type":"Ready","status":"True"}]"#,
+    r#""conditions":[{"type":"Ready","status":"False"}]"#,
+]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_phrase_can_match() {
+        assert_eq!(PHRASES.unusable(), None);
+    }
+
+    #[test]
+    fn a_pod_without_a_proxy_keeps_what_the_resolver_reads() {
+        let pod = serde_json::json!({
+            "metadata": { "name": "a", "namespace": "ns", "uid": "u", "labels": { "app": "a" },
+                "annotations": { "l7mp.io/x": "y", "other": "z" } },
+            "spec": { "nodeName": "n1", "containers": [{ "name": "main", "ports": [{ "containerPort": 80 }] }] },
+            "status": { "phase": "Running", "podIPs": [{ "ip": "10.0.0.1" }],
+                "containerStatuses": [{ "name": "main", "containerID": "c", "restartCount": 1 }] },
+        });
+        let mut pod: Pod = serde_json::from_value(pod).unwrap();
+        let before = pod.plain(&mut Interner::default());
+        pod.trim();
+        assert_eq!(pod.plain(&mut Interner::default()).addresses, before.addresses);
+        assert_eq!((pod.run().as_str(), pod.metadata.uid), ("", None));
+        assert_eq!(pod.metadata.annotations.map(|annotations| annotations.len()), Some(1));
+        let proxy = serde_json::json!({ "metadata": { "name": "p", "uid": "u" }, "spec": { "containers": [{ "name": "l7mp" }] },
+            "status": { "containerStatuses": [{ "name": "l7mp", "containerID": "c", "restartCount": 1 }] } });
+        let mut proxy: Pod = serde_json::from_value(proxy).unwrap();
+        proxy.trim();
+        assert_eq!((proxy.run().as_str(), proxy.metadata.uid.as_deref()), ("l7mp=c#1", Some("u")));
+    }
 }

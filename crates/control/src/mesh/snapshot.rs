@@ -1,6 +1,7 @@
 //! A cluster as it stands, read once: for questions, and with objects laid over it for plans of what would change.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
@@ -12,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::observe::{API_NAMESPACE, Cache};
+use super::observe::Cache;
 use super::pod::Pod;
 use super::validate::Written;
 use crate::answers::Unanswered;
@@ -82,16 +83,7 @@ impl Objects {
 
     /// As the controller sees it.
     pub(super) fn cache(self) -> Cache {
-        let is_api = |service: &&Service| {
-            service.namespace().as_deref() == Some(API_NAMESPACE) && service.name_any() == "kubernetes"
-        };
-        let of_api = |slice: &&EndpointSlice| {
-            slice.namespace().as_deref() == Some(API_NAMESPACE)
-                && slice.labels().get("kubernetes.io/service-name").is_some_and(|service| service == "kubernetes")
-        };
         Cache {
-            api_services: Store::of(self.services.iter().filter(is_api).cloned().collect::<Vec<_>>()),
-            api_slices: Store::of(self.slices.iter().filter(of_api).cloned().collect::<Vec<_>>()),
             virtual_services: Store::of(self.virtual_services),
             routes: Store::of(self.routes),
             targets: Store::of(self.targets),
@@ -101,6 +93,8 @@ impl Objects {
             pods: Store::of(self.pods),
             namespaces: Store::of(self.namespaces),
             secrets: Store::of(Vec::<Secret>::new()),
+            api_server: None,
+            strings: Arc::default(),
         }
     }
 }

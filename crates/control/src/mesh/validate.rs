@@ -15,6 +15,7 @@ use portolan_core::mesh::control::types::{MeshKind, ObjectName};
 use portolan_core::select::Labels;
 use serde_json::{Map, Value};
 
+use super::intern::Interner;
 use super::pod::Pod;
 use crate::runtime::store::Key;
 
@@ -118,8 +119,8 @@ pub(super) fn slice(key: &Key, slice: Option<&EndpointSlice>) -> Change {
     Change::Slice(name(key), slice.and_then(read))
 }
 
-pub(super) fn pod(key: &Key, pod: Option<&Pod>) -> Change {
-    Change::Pod(name(key), pod.map(Pod::plain))
+pub(super) fn pod(key: &Key, pod: Option<&Pod>, strings: &mut Interner) -> Change {
+    Change::Pod(name(key), pod.map(|pod| pod.plain(strings)))
 }
 
 pub(super) fn namespace(key: &Key, namespace: Option<&Namespace>) -> Change {

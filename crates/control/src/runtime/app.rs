@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 use super::ready::Readiness;
 use super::reconcile::Loop;
 use super::tasks::Tasks;
-use super::watch::Watches;
+use super::watch::{WatchRegistry, Watches};
 use super::write::Writer;
 
 /// How the process runs.
@@ -45,14 +45,15 @@ pub struct Ctx {
     pub readiness: Readiness,
     pub metrics: Metrics,
     pub state: State,
+    watch_registry: WatchRegistry,
     events: EventQueue,
     instance: String,
 }
 
 impl Ctx {
-    /// Watches for one loop.
+    /// Subscriptions to the process's watches, for one loop.
     pub fn watches(&self) -> Watches {
-        Watches::new(self.client.clone(), self.tasks.clone(), self.readiness.clone(), self.metrics.clone())
+        self.watch_registry.watches()
     }
 
     /// A writer that owns the fields of `portolan-CAPABILITY`, and reports events in that name.
@@ -108,16 +109,23 @@ impl Process {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let leadership = if election.is_some() { Leadership::none() } else { Leadership::always() };
-        let fenced = fenced(client.clone(), leadership.clone(), metrics.clone());
-        let (events, sender) = events::queue(fenced.clone(), metrics.clone());
+        let fenced_client = fenced(client.clone(), leadership.clone(), metrics.clone());
+        let (events, sender) = events::queue(fenced_client.clone(), metrics.clone());
         let event_tasks = Tasks::new();
         event_tasks.spawn("events", sender.run(event_tasks.stop()));
+        let (tasks, readiness) = (Tasks::new(), Readiness::new());
         let ctx = Ctx {
-            client: fenced,
+            watch_registry: WatchRegistry::new(
+                fenced_client.clone(),
+                tasks.clone(),
+                readiness.clone(),
+                metrics.clone(),
+            ),
+            client: fenced_client,
             unfenced: client,
             leadership,
-            tasks: Tasks::new(),
-            readiness: Readiness::new(),
+            tasks,
+            readiness,
             metrics,
             state: State::default(),
             events,
@@ -128,6 +136,8 @@ impl Process {
             ctx.tasks.spawn("lease", elector.run(ctx.tasks.stop()));
         }
         start(&ctx, &mut registry);
+        // Only now, so that all capabilities share the first list of a kind.
+        ctx.watch_registry.start();
         let (readiness, state) = (ctx.readiness.clone(), ctx.state.clone());
         let admin_at =
             admin::serve(admin_listen, Admin { registry: Arc::new(registry), readiness, state }, &ctx.tasks)?;

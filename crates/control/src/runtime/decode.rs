@@ -1,48 +1,91 @@
-//! Reads objects one by one, so that one which does not fit its type spoils no list and no watch.
+//! Objects and lists as the API server sends them: read one by one, so that an object which does not fit a type spoils
+//! neither the list nor the watch.
 
-use kube::Resource;
-use kube::api::ObjectMeta;
-use kube::core::PartialObjectMeta;
-use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::store::{Key, Undecodable};
+use super::watch::Kind;
 
-/// An object with its metadata, or what is known of one that could not be read.
-///
-/// The text is read twice only when the first time fails: cheaper than going through a tree of values, as
-/// [`kube::core::DeserializeGuard`] does for every object.
-#[derive(Debug, Clone)]
-pub(super) struct Guarded<K>(pub(super) Result<K, Bad>);
-
-/// What is known of an object that could not be read as its kind.
-#[derive(Debug, Clone)]
-pub(super) struct Bad {
-    metadata: ObjectMeta,
-    problem: String,
+/// One page of a list, its objects still undecoded.
+#[derive(Debug, Deserialize)]
+pub(super) struct Page<'a> {
+    pub(super) metadata: ListMeta,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        let problem = match serde_json::from_str(text.get()) {
-            Ok(object) => return Ok(Self(Ok(object))),
-            Err(problem) => problem.to_string(),
-        };
-        let PartialObjectMeta::<()> { metadata, .. } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-        Ok(Self(Err(Bad { metadata, problem })))
+impl<'a> Page<'a> {
+    pub(super) fn objects(&self) -> impl Iterator<Item = serde_json::Result<RawObject<'a>>> {
+        self.items.iter().flatten().map(|item| RawObject::new(item.get()))
     }
 }
 
-impl<K: Resource> Guarded<K> {
-    pub(super) fn metadata(&self) -> &ObjectMeta {
-        self.0.as_ref().map_or_else(|bad| &bad.metadata, Resource::meta)
+/// An undecoded object: its identity, which every subscriber shares, and its text, which each decodes into its own type.
+#[derive(Debug)]
+pub(super) struct RawObject<'a> {
+    pub(super) key: Arc<Key>,
+    pub(super) uid: Option<String>,
+    /// 0 without a numeric `resourceVersion`.
+    pub(super) revision: u64,
+    text: &'a str,
+}
+
+impl<'a> RawObject<'a> {
+    pub(super) fn new(text: &'a str) -> serde_json::Result<Self> {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Identity,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Identity {
+            #[serde(default)]
+            namespace: String,
+            #[serde(default)]
+            name: String,
+            uid: Option<String>,
+            resource_version: Option<String>,
+        }
+        let Object { metadata: Identity { namespace, name, uid, resource_version } } = serde_json::from_str(text)?;
+        let revision = resource_version.and_then(|version| version.parse().ok()).unwrap_or_default();
+        Ok(Self { key: Arc::new(Key { namespace, name }), uid, revision, text })
+    }
+
+    /// The object as a subscriber's type; managedFields are dropped.
+    pub(super) fn decode<K: Kind>(&self) -> Result<K, Undecodable> {
+        let mut object: K = serde_json::from_str(self.text).map_err(|problem| Undecodable {
+            key: Key::clone(&self.key),
+            uid: self.uid.clone().unwrap_or_default(),
+            problem: problem.to_string(),
+        })?;
+        object.meta_mut().managed_fields = None;
+        Ok(object)
     }
 }
 
-impl From<Bad> for Undecodable {
-    fn from(Bad { metadata, problem }: Bad) -> Self {
-        Self { key: Key::from(&metadata), uid: metadata.uid.unwrap_or_default(), problem }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    #[test]
+    fn a_page_is_read_although_an_object_in_it_does_not_fit_its_type() {
+        let text = r#"{ "metadata": { "resourceVersion": "9" }, "items": [
+            { "metadata": { "namespace": "ns", "name": "bad", "uid": "u", "resourceVersion": "7" }, "data": [] },
+            { "metadata": { "name": "good", "managedFields": [{}] }, "data": { "k": "v" } } ] }"#;
+        let page: Page = serde_json::from_str(text).unwrap();
+        let objects: Vec<_> = page.objects().collect::<Result<_, _>>().unwrap();
+        assert_eq!(objects[0].revision, 7);
+        let bad = objects[0].decode::<ConfigMap>().unwrap_err();
+        assert_eq!((bad.key.to_string().as_str(), bad.uid.as_str()), ("ns/bad", "u"));
+        let good: ConfigMap = objects[1].decode().unwrap();
+        assert_eq!((objects[1].key.to_string().as_str(), objects[1].revision), ("good", 0));
+        assert_eq!(good.metadata.managed_fields, None);
+        let empty: Page = serde_json::from_str(r#"{ "metadata": {}, "items": null }"#).unwrap();
+        assert_eq!(empty.objects().count(), 0);
     }
 }

@@ -4,9 +4,8 @@
 
 use std::marker::PhantomData;
 
-use futures::Stream;
-use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use kube::core::{ObjectList, Request};
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
 use kube::{Client, Error, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,11 +35,6 @@ impl<K: Resource<DynamicType = ()>> Endpoint<K> {
         Self { client: client.clone(), request: Request::new(K::url_path(&(), namespace)), kind: PhantomData }
     }
 
-    /// The same place, with what is read taken as `T`.
-    pub(super) fn read_as<T>(self) -> Endpoint<T> {
-        Endpoint { client: self.client, request: self.request, kind: PhantomData }
-    }
-
     /// Where the object with this key lives.
     pub fn of(client: &Client, key: &Key) -> Self {
         Self::new(client, &key.namespace)
@@ -55,19 +49,6 @@ impl<K: Clone + DeserializeOwned> Endpoint<K> {
             Err(Error::Api(status)) if status.code == 404 => Ok(None),
             found => found.map(Some),
         }
-    }
-
-    pub(super) async fn list(&self, params: &ListParams) -> Result<ObjectList<K>, Error> {
-        self.client.request(self.request.list(params).map_err(Error::BuildRequest)?).await
-    }
-
-    pub(super) async fn watch(
-        &self,
-        params: &WatchParams,
-        from: &str,
-    ) -> Result<impl Stream<Item = Result<WatchEvent<K>, Error>> + use<K>, Error> {
-        let request = self.request.watch(params, from).map_err(Error::BuildRequest)?;
-        self.client.request_events(request).await
     }
 
     /// Creates an object.

@@ -3,14 +3,14 @@
 //! ```text
 //!   API server --list, watch--> watch ---> Store ---settled?---> reconcile: observe, validate, plan, act, status
 //!        ^                                   ^                                                  |
-//!        |                                   '--- wrote, deleted, uncertain <--- due, write <--'
+//!        |                                   '--- wrote, deleted, invalidate <--- due, write <--'
 //!        '------- fence <----------------------------------------------------------'
 //!                   ^
 //!                 lease (renewed in the background; writes end before it can be taken)
 //! ```
 //!
-//! - [`watch`] keeps a [`Store`](store::Store) per kind, [`pack`]ed where there are very many objects; [`reconcile`] runs
-//!   a capability's loop on settled stores.
+//! - [`watch`] runs one watch per kind and process and keeps a [`Store`](store::Store) for each subscriber, [`pack`]ed
+//!   where there are very many objects; [`reconcile`] runs a capability's loop on settled stores.
 //! - [`due`] paces and retries writes object by object; [`write`](mod@write) sends only what differs; [`events`] leave by
 //!   a bounded queue.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
@@ -26,13 +26,13 @@ pub mod endpoint;
 pub mod error;
 pub mod events;
 pub mod fence;
-pub mod lean;
 pub mod lease;
 pub mod metrics;
 pub mod pack;
 pub mod ready;
 pub mod reconcile;
 pub mod schedule;
+mod shared_watch;
 pub mod store;
 pub mod tasks;
 pub mod watch;

@@ -1,5 +1,6 @@
-//! Objects as short text: a fraction of the memory, for kinds with very many objects that are looked at rarely.
+//! Objects kept as short text: a fraction of the memory, for kinds with very many objects that are read rarely.
 
+use std::fmt;
 use std::num::NonZeroU64;
 
 use serde::Serialize;
@@ -7,34 +8,90 @@ use serde::Serialize;
 use super::store::Key;
 use super::watch::Kind;
 
-/// An object without what its key and revision tell, what most objects repeat written as one byte.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Packed {
-    revision: Option<NonZeroU64>,
-    text: Box<[u8]>,
-}
+/// Text that many objects of a capability contain; each phrase is stored as one byte.
+///
+/// A phrase's index is the byte it becomes: JSON escapes the 32 characters below the space, so these bytes are free.
+/// Each phrase begins with a quotation mark, and the first one that matches is taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Phrases(&'static [&'static str]);
 
-/// Packs an object of a kind.
-pub type Pack<K> = fn(K) -> Packed;
-
-/// The one way to pack, for a [`Selection`](super::watch::Selection).
-pub fn pack<K: Kind + Serialize>(mut object: K) -> Packed {
-    let metadata = object.meta_mut();
-    let revision = metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
-    if revision.is_some() {
-        metadata.resource_version = None;
+impl Phrases {
+    /// At most 32 phrases.
+    pub const fn new(phrases: &'static [&'static str]) -> Self {
+        assert!(phrases.len() <= 32, "there are 32 unused bytes");
+        Self(phrases)
     }
-    (metadata.namespace, metadata.name) = (None, None);
-    let text = serde_json::to_vec(&object).expect("Kubernetes types have string keys, so they are JSON");
-    Packed { revision, text: shorten(&text).into() }
+
+    fn shorten(self, text: &[u8]) -> Vec<u8> {
+        let mut short = Vec::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((first, behind)) = rest.split_first() {
+            let mut phrases = (0..).zip(self.0);
+            let phrase = phrases.find(|(_, phrase)| *first == b'"' && rest.starts_with(phrase.as_bytes()));
+            if let Some((code, phrase)) = phrase {
+                short.push(code);
+                rest = &rest[phrase.len()..];
+            } else {
+                short.push(*first);
+                rest = behind;
+            }
+        }
+        short
+    }
+
+    fn expand(self, short: &[u8]) -> Vec<u8> {
+        let mut text = Vec::with_capacity(short.len() * 4);
+        for byte in short {
+            match self.0.get(usize::from(*byte)) {
+                Some(phrase) => text.extend_from_slice(phrase.as_bytes()),
+                None => text.push(*byte),
+            }
+        }
+        text
+    }
+
+    /// A phrase that no text can be shortened by, for the tests of capabilities.
+    #[cfg(test)]
+    pub(crate) fn unusable(self) -> Option<&'static str> {
+        let hidden = |index: usize, phrase: &str| self.0[..index].iter().any(|earlier| phrase.starts_with(earlier));
+        let mut phrases = self.0.iter().enumerate();
+        phrases.find(|(index, phrase)| !phrase.starts_with('"') || hidden(*index, phrase)).map(|(_, phrase)| *phrase)
+    }
 }
 
-impl Packed {
-    /// The object as it was.
-    pub(super) fn open<K: Kind>(&self, Key { namespace, name }: &Key) -> K {
-        let mut object: K = serde_json::from_slice(&lengthen(&self.text)).expect("it was written from this type");
+/// How a store packs objects of kind `K`.
+pub struct Packing<K> {
+    phrases: Phrases,
+    write: fn(&K) -> Vec<u8>,
+}
+
+impl<K: Kind + Serialize> Packing<K> {
+    /// Packing with the phrases of a capability.
+    pub fn with(phrases: Phrases) -> Self {
+        let write =
+            |object: &K| serde_json::to_vec(object).expect("Kubernetes types have string keys, so they are JSON");
+        Self { phrases, write }
+    }
+}
+
+impl<K: Kind> Packing<K> {
+    pub(super) fn pack(self, mut object: K) -> Packed {
         let metadata = object.meta_mut();
-        if let Some(revision) = self.revision {
+        let revision = metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        if revision.is_some() {
+            metadata.resource_version = None;
+        }
+        (metadata.namespace, metadata.name) = (None, None);
+        let text = self.phrases.shorten(&(self.write)(&object));
+        // A copy of the right size: shrinking in place would leave a hole behind each object.
+        Packed { revision, text: Box::from(text.as_slice()) }
+    }
+
+    pub(super) fn unpack(self, packed: &Packed, Key { namespace, name }: &Key) -> K {
+        let text = self.phrases.expand(&packed.text);
+        let mut object: K = serde_json::from_slice(&text).expect("it was written from this type");
+        let metadata = object.meta_mut();
+        if let Some(revision) = packed.revision {
             metadata.resource_version = Some(revision.to_string());
         }
         metadata.namespace = Some(namespace.clone()).filter(|namespace| !namespace.is_empty());
@@ -43,102 +100,61 @@ impl Packed {
     }
 }
 
-/// What objects repeat; a phrase's place is the byte it becomes. JSON writes no byte below the blank as it is, so
-/// these are free. Each begins with a quotation mark, and none is the beginning of one behind it.
-const PHRASES: [&str; 32] = [
-    r#""apiVersion":"egressgateway.spidernet.io/v1beta1","#,
-    r#""kind":"Egress"#,
-    r#""metadata":{"#,
-    r#""annotations":{"portolan.dev/applied":""#,
-    r#""creationTimestamp":""#,
-    r#""generation":"#,
-    r#""labels":{""#,
-    r#""spidernet.io/policy-name":""#,
-    r#""ownerReferences":[{"#,
-    r#""blockOwnerDeletion":true,"controller":true,"#,
-    r#""name":""#,
-    r#""uid":""#,
-    r#""spec":{"#,
-    r#""status":{"#,
-    r#""status":"True","type":""#,
-    r#""status":"False","type":""#,
-    r#""conditions":[{"lastTransitionTime":""#,
-    r#""lastTransitionTime":""#,
-    r#""message":"","observedGeneration":"#,
-    r#""message":""#,
-    r#""observedGeneration":"#,
-    r#""reason":""#,
-    r#""appliedTo":{"podSelector":{"matchLabels":{""#,
-    r#""egressGatewayName":""#,
-    r#""egressIP":{"allocatorPolicy":""#,
-    r#""eip":{"ipv4":""#,
-    r#""endpoints":[{"#,
-    r#""ipv4":[""#,
-    r#""ipv6":[""#,
-    r#""nodeName":""#,
-    r#""phase":"Running","podIPs":[{"ip":""#,
-    r#""pod":""#,
-];
-
-fn shorten(text: &[u8]) -> Vec<u8> {
-    let mut short = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, behind)) = rest.split_first() {
-        let phrase = (0..).zip(PHRASES).find(|(_, phrase)| *first == b'"' && rest.starts_with(phrase.as_bytes()));
-        if let Some((code, phrase)) = phrase {
-            short.push(code);
-            rest = &rest[phrase.len()..];
-        } else {
-            short.push(*first);
-            rest = behind;
-        }
+impl<K> Clone for Packing<K> {
+    fn clone(&self) -> Self {
+        *self
     }
-    short
 }
 
-fn lengthen(short: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(short.len() * 4);
-    for byte in short {
-        match PHRASES.get(usize::from(*byte)) {
-            Some(phrase) => text.extend_from_slice(phrase.as_bytes()),
-            None => text.push(*byte),
-        }
+impl<K> Copy for Packing<K> {}
+
+impl<K> fmt::Debug for Packing<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packing").finish_non_exhaustive()
     }
-    text
+}
+
+/// A packed object, without its key, and with its resource version as a number.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Packed {
+    revision: Option<NonZeroU64>,
+    text: Box<[u8]>,
+}
+
+impl Packed {
+    pub(super) fn revision(&self) -> Option<u64> {
+        self.revision.map(NonZeroU64::get)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::lean::Pod;
-    use portolan_api::egress::EgressPolicy;
+    use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
 
+    const PHRASES: Phrases = Phrases::new(&[r#""kind":"ConfigMap","#, r#""metadata":{"#, r#""apiVersion":"v1","#]);
+
     #[test]
-    fn an_object_is_opened_as_it_was_packed() {
-        let policy = json!({
-            "metadata": { "name": "p1", "namespace": "ns1", "resourceVersion": "712", "uid": "u-1", "generation": 1 },
-            "spec": { "egressGatewayName": "e\u{1}g\"1", "egressIP": { "allocatorPolicy": "rr" },
-                "appliedTo": { "podSelector": { "matchLabels": { "app": "ünï\n" } } } },
-            "status": { "eip": { "ipv4": "10.6.1.60" }, "conditions": [{ "type": "Ready", "status": "True",
-                "reason": "Programmed", "message": "", "lastTransitionTime": "2026-11-15T17:00:00Z" }] },
-        });
-        let policy: EgressPolicy = serde_json::from_value(policy).unwrap();
-        let packed = pack(policy.clone());
-        let written = serde_json::to_vec(&policy).unwrap();
-        assert_eq!(packed.open::<EgressPolicy>(&Key::of(&policy)), policy);
-        assert!(packed.text.len() * 2 < written.len(), "{} of {}", packed.text.len(), written.len());
-        let odd = json!({ "metadata": { "name": "node-agent", "resourceVersion": "none" } });
-        let odd: Pod = serde_json::from_value(odd).unwrap();
-        assert_eq!(pack(odd.clone()).open::<Pod>(&Key::of(&odd)), odd, "a version that is no number, no namespace");
+    fn an_object_is_unpacked_as_it_was_packed() {
+        let packing = Packing::<ConfigMap>::with(PHRASES);
+        for metadata in [
+            json!({ "name": "a", "namespace": "ns", "resourceVersion": "712", "uid": "u-1", "generation": 1 }),
+            json!({ "name": "a", "resourceVersion": "not a number" }),
+        ] {
+            let object = json!({ "metadata": metadata, "data": { "e\u{1}g\"1": "ünï\n", "kind": "ConfigMap" } });
+            let object: ConfigMap = serde_json::from_value(object).unwrap();
+            let packed = packing.pack(object.clone());
+            assert_eq!(packing.unpack(&packed, &Key::of(&object)), object);
+            let text = String::from_utf8_lossy(&packed.text);
+            assert!(!text.contains("apiVersion") && !text.contains("metadata"), "{text}");
+        }
     }
 
     #[test]
-    fn every_phrase_can_be_met() {
-        for (place, phrase) in PHRASES.iter().enumerate() {
-            assert!(phrase.starts_with('"'));
-            let hidden = PHRASES[..place].iter().find(|earlier| phrase.starts_with(**earlier));
-            assert_eq!(hidden, None, "it hides {phrase}");
-        }
+    fn phrases_that_never_match_are_found() {
+        assert_eq!(PHRASES.unusable(), None);
+        assert_eq!(Phrases::new(&[r#""a"#, r#""ab"#]).unusable(), Some(r#""ab"#));
+        assert_eq!(Phrases::new(&["a"]).unusable(), Some("a"));
     }
 }

@@ -1,7 +1,7 @@
-//! What the watches have shown so far, one [`Store`] per kind: synchronous, ordered, without a client.
+//! The objects of one kind as one subscriber of a watch sees them: synchronous, ordered, without a client.
 //!
-//! A store knows the revision up to which it is complete and the newest revision this process wrote, so it can
-//! say whether it *settled*: it shows our own last writes. Nothing is planned on a store that has not.
+//! A [`Store`] knows the revision up to which it is complete and the newest revision its capability wrote, so it can
+//! say whether it is *settled*: it shows our own last writes. Nothing is planned on a store that is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use kube::api::ObjectMeta;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
-use super::pack::{Pack, Packed};
+use super::pack::{Packed, Packing};
 use super::watch::Kind;
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
@@ -54,36 +54,65 @@ pub struct Undecodable {
     pub problem: String,
 }
 
-/// What a watch hands over for one object: the object, or why it could not be read.
-pub(super) type Decoded<K> = Result<Shown<K>, Undecodable>;
+/// An object in the form a store keeps, or why it could not be decoded.
+pub(super) type Decoded<K> = Result<Entry<K>, Undecodable>;
 
-/// An object as a watch shows it.
-pub(super) struct Shown<K> {
+/// An object in the form a store keeps.
+pub(super) struct Entry<K> {
     key: Arc<Key>,
     uid: Option<String>,
     kept: Kept<K>,
 }
 
+/// A whole list on its way into a store.
+pub(super) struct Batch<K> {
+    /// None: the store has this version already.
+    objects: Vec<(Arc<Key>, Option<Kept<K>>)>,
+    undecodable: Vec<Undecodable>,
+}
+
+impl<K> Batch<K> {
+    pub(super) fn new() -> Self {
+        Self { objects: Vec::new(), undecodable: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, decoded: Decoded<K>) {
+        match decoded {
+            Ok(Entry { key, kept, .. }) => self.objects.push((key, Some(kept))),
+            Err(bad) => self.undecodable.push(bad),
+        }
+    }
+
+    /// Adds an object of which the store has this version already, see [`Store::known`].
+    pub(super) fn push_known(&mut self, key: Arc<Key>) {
+        self.objects.push((key, None));
+    }
+}
+
+impl<K> FromIterator<Decoded<K>> for Batch<K> {
+    fn from_iter<T: IntoIterator<Item = Decoded<K>>>(list: T) -> Self {
+        let mut batch = Self::new();
+        list.into_iter().for_each(|decoded| batch.push(decoded));
+        batch
+    }
+}
+
 /// How an object is kept.
 enum Kept<K> {
     Whole(Arc<K>),
-    /// Read again whenever somebody looks.
+    /// Decoded again on every read.
     Packed(Packed),
 }
 
 impl<K: Kind> Kept<K> {
-    fn open(&self, key: &Key) -> Arc<K> {
+    fn revision(&self) -> Option<u64> {
         match self {
-            Self::Whole(object) => object.clone(),
-            Self::Packed(packed) => Arc::new(packed.open(key)),
+            Self::Whole(object) => revision(object.meta()),
+            Self::Packed(packed) => packed.revision(),
         }
     }
 
-    fn is(&self, key: &Key, uid: &str) -> bool {
-        self.open(key).meta().uid.as_deref() == Some(uid)
-    }
-
-    fn is_as(&self, other: &Self) -> bool {
+    fn is_same_version(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Packed(one), Self::Packed(other)) => one == other,
             (Self::Whole(one), Self::Whole(other)) => one.meta().resource_version == other.meta().resource_version,
@@ -95,15 +124,17 @@ impl<K: Kind> Kept<K> {
 /// A shared view of all objects of one kind. Clones see the same objects.
 pub struct Store<K> {
     view: Arc<RwLock<View<K>>>,
+    /// Wakes the loop that reads this store.
     changed: Arc<Notify>,
-    /// Wakes the watch when it must list again.
-    pub(super) refresh: Arc<Notify>,
-    pack: Option<Pack<K>>,
+    /// Asks the watch for a new list.
+    relist: Arc<Notify>,
+    packing: Option<Packing<K>>,
 }
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
-        Self { view: self.view.clone(), changed: self.changed.clone(), refresh: self.refresh.clone(), pack: self.pack }
+        let Self { view, changed, relist, packing } = self;
+        Self { view: view.clone(), changed: changed.clone(), relist: relist.clone(), packing: *packing }
     }
 }
 
@@ -125,24 +156,17 @@ struct View<K> {
 enum Listed {
     /// No list has arrived yet.
     Never,
-    /// The view may lack a write of ours whose answer was lost: only a list begun after that tells.
-    InDoubt,
-    /// A list begun after the last doubt is under way.
+    /// The view may lack a write of ours whose answer was lost: only a list begun after that shows it.
+    Invalid,
+    /// A list begun after the view was invalidated is under way.
     Again,
     /// Complete up to its position.
-    Whole,
-}
-
-/// A list that is older than what the view has already shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WentBack {
-    pub shown: u64,
-    pub listed: u64,
+    Complete,
 }
 
 impl<K: Kind> Store<K> {
-    /// An empty store that wakes `changed` whenever what it shows or knows moves.
-    pub fn new(changed: Arc<Notify>, pack: Option<Pack<K>>) -> Self {
+    /// An empty store that wakes `changed` whenever its objects or its state change, and `relist` to ask for a list.
+    pub(super) fn new(changed: Arc<Notify>, relist: Arc<Notify>, packing: Option<Packing<K>>) -> Self {
         let view = View {
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
@@ -152,41 +176,59 @@ impl<K: Kind> Store<K> {
             deleted: BTreeMap::new(),
             listed: Listed::Never,
         };
-        Self { view: Arc::new(RwLock::new(view)), changed, refresh: Arc::new(Notify::new()), pack }
+        Self { view: Arc::new(RwLock::new(view)), changed, relist, packing }
     }
 
-    /// A store that shows these objects and is not watched: for plans on objects from elsewhere.
+    /// A store of these objects that no watch updates: for plans on objects from elsewhere.
     pub fn of(objects: impl IntoIterator<Item = K>) -> Self {
-        let store = Self::new(Arc::new(Notify::new()), None);
-        store.list_begins();
-        let list = objects.into_iter().map(|object| Ok(store.shown(object))).collect();
-        store.reset(list, 0).expect("an empty store shows nothing newer");
+        let store = Self::new(Arc::default(), Arc::default(), None);
+        store.reset(objects.into_iter().map(|object| Ok(store.entry(Arc::new(Key::of(&object)), object))).collect(), 0);
         store
     }
 
     /// Brings an object into the form in which it is kept.
-    pub(super) fn shown(&self, object: K) -> Shown<K> {
-        let (key, uid) = (Arc::new(Key::of(&object)), object.meta().uid.clone());
-        let kept = match self.pack {
+    pub(super) fn entry(&self, key: Arc<Key>, object: K) -> Entry<K> {
+        let uid = object.meta().uid.clone();
+        let kept = match self.packing {
             None => Kept::Whole(Arc::new(object)),
-            Some(pack) => Kept::Packed(pack(object)),
+            Some(packing) => Kept::Packed(packing.pack(object)),
         };
-        Shown { key, uid, kept }
+        Entry { key, uid, kept }
+    }
+
+    /// The object as it was before it was packed.
+    fn open(&self, key: &Key, kept: &Kept<K>) -> Arc<K> {
+        match kept {
+            Kept::Whole(object) => object.clone(),
+            Kept::Packed(packed) => {
+                let packing = self.packing.expect("this store packed it");
+                Arc::new(packing.unpack(packed, key))
+            }
+        }
+    }
+
+    fn has_uid(&self, key: &Key, kept: &Kept<K>, uid: &str) -> bool {
+        self.open(key, kept).meta().uid.as_deref() == Some(uid)
     }
 
     /// One object, as last shown.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.view.read().objects.get(key).map(|kept| kept.open(key))
+        self.view.read().objects.get(key).map(|kept| self.open(key, kept))
     }
 
     /// All objects, as last shown.
     pub fn all(&self) -> BTreeMap<Key, Arc<K>> {
-        self.view.read().objects.iter().map(|(key, kept)| (Key::clone(key), kept.open(key))).collect()
+        self.view.read().objects.iter().map(|(key, kept)| (Key::clone(key), self.open(key, kept))).collect()
     }
 
     /// Visits every object, as last shown, in order of key.
     pub fn for_each(&self, mut visit: impl FnMut(&Arc<Key>, &Arc<K>)) {
-        self.view.read().objects.iter().for_each(|(key, kept)| visit(key, &kept.open(key)));
+        self.view.read().objects.iter().for_each(|(key, kept)| visit(key, &self.open(key, kept)));
+    }
+
+    /// Visits the key of every object, in order: decodes nothing.
+    pub fn for_each_key(&self, visit: impl FnMut(&Arc<Key>)) {
+        self.view.read().objects.keys().for_each(visit);
     }
 
     /// Visits every object of one namespace.
@@ -194,15 +236,15 @@ impl<K: Kind> Store<K> {
         self.beginning_with(&Key { namespace: namespace.to_owned(), name: String::new() }, visit);
     }
 
-    /// Visits every object of a namespace whose name begins so.
-    pub fn beginning_with(&self, key: &Key, mut visit: impl FnMut(&Arc<Key>, &Arc<K>)) {
+    /// Visits every object of the key's namespace whose name begins with the key's name.
+    pub fn beginning_with(&self, prefix: &Key, mut visit: impl FnMut(&Arc<Key>, &Arc<K>)) {
         let view = self.view.read();
-        let fits = |found: &Key| found.namespace == key.namespace && found.name.starts_with(&key.name);
-        let found = view.objects.range::<Key, _>(key..).take_while(|(found, _)| fits(found));
-        found.for_each(|(found, kept)| visit(found, &kept.open(found)));
+        let fits = |key: &Key| key.namespace == prefix.namespace && key.name.starts_with(&prefix.name);
+        let found = view.objects.range::<Key, _>(prefix..).take_while(|(key, _)| fits(key));
+        found.for_each(|(key, kept)| visit(key, &self.open(key, kept)));
     }
 
-    /// Objects that could not be read as this kind.
+    /// Objects that could not be decoded as this kind.
     pub fn undecodable(&self) -> Vec<Undecodable> {
         self.view.read().undecodable.values().cloned().collect()
     }
@@ -217,10 +259,10 @@ impl<K: Kind> Store<K> {
         self.view.read().listed != Listed::Never
     }
 
-    /// True when the view is whole and shows every write and delete of ours.
+    /// True when the view is complete and shows every write and delete of ours.
     pub fn settled(&self) -> bool {
         let view = self.view.read();
-        view.listed == Listed::Whole && view.position >= view.written && view.deleted.is_empty()
+        view.listed == Listed::Complete && view.position >= view.written && view.deleted.is_empty()
     }
 
     /// Revision up to which the view is complete.
@@ -240,79 +282,82 @@ impl<K: Kind> Store<K> {
     /// Records that we deleted the object: the view is settled once it is gone.
     pub fn deleted(&self, key: &Key, uid: &str) {
         let mut view = self.view.write();
-        if view.objects.get(key).is_some_and(|kept| kept.is(key, uid)) {
+        if view.objects.get(key).is_some_and(|kept| self.has_uid(key, kept, uid)) {
             view.deleted.insert(key.clone(), uid.to_owned());
         }
     }
 
     /// Records that a write of ours may or may not have happened: the view is settled after a list that began later.
-    pub fn uncertain(&self) {
+    pub fn invalidate(&self) {
         let mut view = self.view.write();
         if view.listed != Listed::Never {
-            view.listed = Listed::InDoubt;
-            self.refresh.notify_one();
+            view.listed = Listed::Invalid;
+            self.relist.notify_one();
         }
     }
 
-    /// True when the watch should list again.
-    pub(super) fn in_doubt(&self) -> bool {
-        self.view.read().listed == Listed::InDoubt
+    /// True when no list shows what this store must show.
+    pub(super) fn needs_list(&self) -> bool {
+        matches!(self.view.read().listed, Listed::Never | Listed::Invalid)
+    }
+
+    /// The key of an object that is kept in this very version: a list need not decode it again. Only the watch changes
+    /// objects, so this holds until the list is complete.
+    pub(super) fn known(&self, key: &Key, revision: u64) -> Option<Arc<Key>> {
+        let view = self.view.read();
+        let (key, kept) = view.objects.get_key_value(key)?;
+        (kept.revision() == Some(revision)).then(|| key.clone())
     }
 
     /// Marks the beginning of a list, before its first request is sent.
     pub(super) fn list_begins(&self) {
         let mut view = self.view.write();
-        if view.listed == Listed::InDoubt {
+        if view.listed == Listed::Invalid {
             view.listed = Listed::Again;
         }
     }
 
-    /// Replaces everything by a whole list taken at `listed`.
-    pub(super) fn reset(&self, list: Vec<Decoded<K>>, listed: u64) -> Result<(), WentBack> {
+    /// Replaces everything by a whole list taken at `revision`.
+    pub(super) fn reset(&self, batch: Batch<K>, revision: u64) {
         let mut view = self.view.write();
-        if listed < view.position {
-            return Err(WentBack { shown: view.position, listed });
-        }
         let View { objects, undecodable, changes, deleted, .. } = &mut *view;
         let mut before = std::mem::take(objects);
-        undecodable.clear();
-        for decoded in list {
-            match decoded {
-                Ok(Shown { key, kept, .. }) => {
-                    let (key, earlier) = before.remove_entry(&key).map_or((key, None), |(key, kept)| (key, Some(kept)));
-                    if earlier.is_none_or(|earlier| !earlier.is_as(&kept)) {
-                        changes.insert(key.clone());
-                    }
-                    objects.insert(key, kept);
-                }
-                Err(bad) => {
-                    undecodable.insert(bad.key.clone(), bad);
-                }
+        let after = batch.objects.into_iter().filter_map(|(key, kept)| {
+            let earlier = before.remove_entry(&*key);
+            let Some(kept) = kept else { return earlier };
+            // The earlier copy of the key is shared with others.
+            let (key, earlier) = earlier.map_or((key, None), |(key, earlier)| (key, Some(earlier)));
+            if earlier.is_none_or(|earlier| !earlier.is_same_version(&kept)) {
+                changes.insert(key.clone());
             }
-        }
+            Some((key, kept))
+        });
+        // Built at once its nodes are full; built by insertion in order they would be half empty.
+        *objects = after.collect();
         changes.extend(before.into_keys());
-        deleted.retain(|key, uid| objects.get(key).is_some_and(|kept| kept.is(key, uid)));
-        view.position = listed;
-        if view.listed != Listed::InDoubt {
-            view.listed = Listed::Whole;
+        *undecodable = batch.undecodable.into_iter().map(|bad| (bad.key.clone(), bad)).collect();
+        deleted.retain(|key, uid| objects.get(key).is_some_and(|kept| self.has_uid(key, kept, uid)));
+        view.position = revision;
+        if view.listed != Listed::Invalid {
+            view.listed = Listed::Complete;
         }
         self.changed.notify_one();
-        Ok(())
     }
 
-    /// Takes word that the kind is not served: there are no objects.
-    pub(super) fn none_served(&self) {
-        let shown = self.position();
-        if let Err(WentBack { .. }) = self.reset(Vec::new(), shown) {
-            self.uncertain();
-        }
+    /// Replaces everything by nothing: the kind is not served.
+    pub(super) fn clear(&self) {
+        let position = self.position();
+        self.reset(Batch::new(), position);
     }
 
-    /// Takes one added or modified object.
+    /// Takes one added or modified object. Before the first list there is nothing to add it to.
     pub(super) fn apply(&self, decoded: Decoded<K>, revision: u64) {
         let mut view = self.view.write();
+        if view.listed == Listed::Never {
+            return;
+        }
         let key = match decoded {
-            Ok(Shown { key, uid, kept }) => {
+            Ok(Entry { key, uid, kept }) => {
                 if view.deleted.get(&*key) != uid.as_ref() {
                     view.deleted.remove(&*key);
                 }
@@ -335,17 +380,20 @@ impl<K: Kind> Store<K> {
     }
 
     /// Takes one deletion.
-    pub(super) fn delete(&self, key: Key, revision: u64) {
+    pub(super) fn remove(&self, key: &Arc<Key>, revision: u64) {
         let mut view = self.view.write();
-        view.objects.remove(&key);
-        view.undecodable.remove(&key);
-        view.deleted.remove(&key);
-        view.changes.insert(Arc::new(key));
+        if view.listed == Listed::Never {
+            return;
+        }
+        view.objects.remove(key);
+        view.undecodable.remove(&**key);
+        view.deleted.remove(&**key);
+        view.changes.insert(key.clone());
         view.position = view.position.max(revision);
         self.changed.notify_one();
     }
 
-    /// Takes word that nothing happened up to `revision`.
+    /// Notes that nothing else happened up to `revision`.
     pub(super) fn bookmark(&self, revision: u64) {
         let mut view = self.view.write();
         view.position = view.position.max(revision);
@@ -354,14 +402,14 @@ impl<K: Kind> Store<K> {
 }
 
 /// The resource version as a number. The API machinery defines it as a decimal that grows with each write.
-pub(super) fn revision(metadata: &ObjectMeta) -> Option<u64> {
+fn revision(metadata: &ObjectMeta) -> Option<u64> {
     metadata.resource_version.as_deref()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::pack::pack;
+    use crate::runtime::pack::Phrases;
     use k8s_openapi::api::core::v1::ConfigMap;
 
     fn object(name: &str, uid: &str, revision: u64) -> ConfigMap {
@@ -377,10 +425,18 @@ mod tests {
         Key { namespace: "ns".into(), name: name.into() }
     }
 
+    fn empty() -> Store<ConfigMap> {
+        Store::new(Arc::default(), Arc::default(), Some(Packing::with(Phrases::new(&[]))))
+    }
+
+    fn entry(store: &Store<ConfigMap>, object: ConfigMap) -> Decoded<ConfigMap> {
+        Ok(store.entry(Arc::new(Key::of(&object)), object))
+    }
+
     fn listed(objects: Vec<ConfigMap>, revision: u64) -> Store<ConfigMap> {
-        let store = Store::new(Arc::new(Notify::new()), Some(pack));
+        let store = empty();
         store.list_begins();
-        store.reset(objects.into_iter().map(|object| Ok(store.shown(object))).collect(), revision).unwrap();
+        store.reset(objects.into_iter().map(|object| entry(&store, object)).collect(), revision);
         store
     }
 
@@ -390,9 +446,9 @@ mod tests {
         assert!(store.settled());
         store.wrote(&object("a", "1", 12));
         assert!(!store.settled());
-        store.apply(Ok(store.shown(object("b", "2", 11))), 11);
+        store.apply(entry(&store, object("b", "2", 11)), 11);
         assert!(!store.settled(), "an earlier event of another object is not enough");
-        store.apply(Ok(store.shown(object("a", "1", 12))), 12);
+        store.apply(entry(&store, object("a", "1", 12)), 12);
         assert!(store.settled());
     }
 
@@ -400,7 +456,7 @@ mod tests {
     fn a_write_that_someone_else_replaced_settles_too() {
         let store = listed(vec![], 10);
         store.wrote(&object("a", "1", 12));
-        store.delete(key("a"), 14);
+        store.remove(&Arc::new(key("a")), 14);
         assert!(store.settled());
     }
 
@@ -411,9 +467,9 @@ mod tests {
         store.deleted(&key("b"), "2");
         store.deleted(&key("c"), "3");
         assert!(!store.settled());
-        store.delete(key("a"), 11);
+        store.remove(&Arc::new(key("a")), 11);
         assert!(!store.settled());
-        store.apply(Ok(store.shown(object("b", "9", 13))), 13);
+        store.apply(entry(&store, object("b", "9", 13)), 13);
         assert!(store.settled());
     }
 
@@ -421,20 +477,22 @@ mod tests {
     fn after_a_lost_answer_only_a_list_begun_later_settles() {
         let store = listed(vec![], 10);
         store.list_begins();
-        store.uncertain();
-        store.reset(vec![], 20).unwrap();
-        assert!(!store.settled(), "that list had begun before the doubt");
-        assert!(store.in_doubt());
+        store.invalidate();
+        store.reset(Batch::new(), 20);
+        assert!(!store.settled(), "that list had begun before");
+        assert!(store.needs_list());
         store.list_begins();
-        store.reset(vec![], 21).unwrap();
+        store.reset(Batch::new(), 21);
         assert!(store.settled());
     }
 
     #[test]
-    fn a_list_older_than_what_was_shown_is_refused() {
-        let store = listed(vec![object("a", "1", 5)], 10);
-        assert_eq!(store.reset(vec![], 9), Err(WentBack { shown: 10, listed: 9 }));
-        assert!(store.get(&key("a")).is_some());
+    fn a_store_without_a_list_ignores_events_and_asks_for_a_list() {
+        let store = empty();
+        store.apply(entry(&store, object("a", "1", 5)), 5);
+        store.remove(&Arc::new(key("b")), 6);
+        assert!(store.all().is_empty() && store.take_changes().is_empty());
+        assert!(store.needs_list() && !store.synced() && !store.settled());
     }
 
     #[test]
@@ -444,22 +502,31 @@ mod tests {
         store.apply(Err(bad.clone()), 11);
         assert_eq!((store.get(&key("a")), store.undecodable()), (None, vec![bad]));
         assert!(store.get(&key("b")).is_some());
-        store.apply(Ok(store.shown(object("a", "1", 12))), 12);
+        store.apply(entry(&store, object("a", "1", 12)), 12);
         assert!(store.get(&key("a")).is_some() && store.undecodable().is_empty());
+    }
+
+    #[test]
+    fn a_list_keeps_objects_whose_version_is_known() {
+        let store = listed(vec![object("same", "1", 5), object("changed", "2", 6)], 10);
+        store.take_changes();
+        assert_eq!(store.known(&key("changed"), 7), None);
+        assert_eq!(store.known(&key("new"), 7), None);
+        let mut batch = Batch::new();
+        batch.push_known(store.known(&key("same"), 5).unwrap());
+        batch.push(entry(&store, object("changed", "2", 7)));
+        store.reset(batch, 11);
+        assert_eq!(store.get(&key("same")).as_deref(), Some(&object("same", "1", 5)));
+        assert_eq!(store.get(&key("changed")).as_deref(), Some(&object("changed", "2", 7)));
+        assert_eq!(store.take_changes(), BTreeSet::from([Arc::new(key("changed"))]));
     }
 
     #[test]
     fn changes_name_exactly_what_differs_after_a_relist() {
         let store = listed(vec![object("same", "1", 5), object("changed", "2", 6), object("gone", "3", 7)], 10);
         store.take_changes();
-        store
-            .reset(
-                [object("same", "1", 5), object("changed", "2", 12), object("new", "4", 13)]
-                    .map(|object| Ok(store.shown(object)))
-                    .into(),
-                20,
-            )
-            .unwrap();
+        let list = [object("same", "1", 5), object("changed", "2", 12), object("new", "4", 13)];
+        store.reset(list.into_iter().map(|object| entry(&store, object)).collect(), 20);
         assert_eq!(store.take_changes(), BTreeSet::from([key("changed"), key("gone"), key("new")].map(Arc::new)));
     }
 }

@@ -1,26 +1,23 @@
-//! Keeps stores true: list, then watch from there; resume after a cut, list again after 410.
+//! Subscribes loops to watches: one watch per kind and selection in the whole process, however many loops need it.
 //!
-//! Objects that cannot be read as their kind are set aside and reported, never a reason to stop. Lists ask for
-//! the newest state, so that a list begun after a write shows it.
+//! Every subscriber has a [`Store`] of its own type, cut down to the fields it reads, with its own read-your-writes
+//! state. An object that one subscriber cannot decode is set aside there and reported, and the others still see it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::{StreamExt, pin_mut};
-use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info_span, warn};
+use tracing::{Instrument, info_span};
 
-use super::backoff::{Backoff, Delays};
-use super::decode::Guarded;
-use super::endpoint::Endpoint;
-use super::metrics::{KindLabel, Metrics};
-use super::pack::Pack;
-use super::ready::Readiness;
-use super::store::{Decoded, Key, Store, Undecodable, WentBack, revision};
+use super::decode::RawObject;
+use super::metrics::Metrics;
+use super::pack::Packing;
+use super::ready::{Guard, Readiness};
+use super::shared_watch::{Listing, SharedWatch, Source, Subscriber};
+use super::store::{Batch, Decoded, Key, Store, Undecodable};
 use super::tasks::Tasks;
 
 /// A kind that can be watched: known at compile time and readable.
@@ -37,277 +34,217 @@ pub struct Selection<K> {
     pub namespace: String,
     pub labels: Option<String>,
     pub fields: Option<String>,
-    /// Drops what the capability does not read, before the object is kept. managedFields are dropped always.
+    /// Drops what the subscriber does not read, before the object is kept. managedFields are always dropped.
     pub trim: fn(&mut K),
-    /// Keeps objects as text: for a kind with very many objects, each of which is looked at rarely.
-    pub pack: Option<Pack<K>>,
+    /// Keeps objects as short text: for a kind with very many objects, each of which is read rarely.
+    pub packing: Option<Packing<K>>,
     /// The kind may not be served at all: then there are no such objects, and it is looked for again and again.
     pub optional: bool,
 }
 
 impl<K> Default for Selection<K> {
     fn default() -> Self {
-        Self { namespace: String::new(), labels: None, fields: None, trim: |_| {}, pack: None, optional: false }
+        Self { namespace: String::new(), labels: None, fields: None, trim: |_| {}, packing: None, optional: false }
     }
 }
 
-/// The watches of one loop: they settle together and wake it together.
-pub struct Watches {
+/// All watches of a process. Clones share them.
+#[derive(Clone)]
+pub struct WatchRegistry {
     client: Client,
     tasks: Tasks,
     readiness: Readiness,
     metrics: Metrics,
-    changed: Arc<Notify>,
-    stores: Vec<Watched>,
+    watches: Arc<Mutex<Registered>>,
 }
 
-struct Watched {
-    kind: String,
-    settled: Box<dyn Fn() -> bool + Send + Sync>,
-    doubt: Box<dyn Fn() + Send + Sync>,
+#[derive(Default)]
+struct Registered {
+    by_source: BTreeMap<Source, Arc<SharedWatch>>,
+    started: bool,
+}
+
+impl WatchRegistry {
+    /// No watch yet; those that are added run on `tasks` and hold `readiness` until they have synced.
+    pub fn new(client: Client, tasks: Tasks, readiness: Readiness, metrics: Metrics) -> Self {
+        Self { client, tasks, readiness, metrics, watches: Arc::default() }
+    }
+
+    /// Subscriptions for one loop.
+    pub fn watches(&self) -> Watches {
+        Watches { registry: self.clone(), changed: Arc::default(), subscribers: Vec::new() }
+    }
+
+    /// Starts the watches. Whoever subscribed before shares their first list; later subscribers cause another one.
+    pub fn start(&self) {
+        let mut registered = self.watches.lock();
+        if !std::mem::replace(&mut registered.started, true) {
+            registered.by_source.values().for_each(|watch| self.spawn(watch));
+        }
+    }
+
+    fn subscribe<K: Kind>(&self, selection: Selection<K>, changed: Arc<Notify>) -> Arc<Subscription<K>> {
+        let Selection { namespace, labels, fields, trim, packing, optional } = selection;
+        let kind = K::kind(&()).into_owned();
+        let path = K::url_path(&(), Some(namespace.as_str()).filter(|namespace| !namespace.is_empty()));
+        let source = Source { path, labels, fields };
+        let mut registered = self.watches.lock();
+        let is_new = !registered.by_source.contains_key(&source);
+        let watch = registered.by_source.entry(source).or_insert_with_key(|source| {
+            Arc::new(SharedWatch::new(self.client.clone(), source.clone(), kind.clone(), self.metrics.clone()))
+        });
+        let watch = watch.clone();
+        let subscription = Arc::new(Subscription {
+            store: Store::new(changed, watch.relist(), packing),
+            guard: Arc::new(Mutex::new(Some(self.readiness.hold(format!("watch {kind}"))))),
+            kind,
+            trim,
+            optional,
+        });
+        watch.join(subscription.clone());
+        if is_new && registered.started {
+            self.spawn(&watch);
+        }
+        subscription
+    }
+
+    fn spawn(&self, watch: &Arc<SharedWatch>) {
+        let span = info_span!("watch", kind = watch.kind());
+        self.tasks.spawn("watch", watch.clone().run(self.tasks.stop()).instrument(span));
+    }
+}
+
+/// The subscriptions of one loop: they settle together and wake it together.
+pub struct Watches {
+    registry: WatchRegistry,
+    changed: Arc<Notify>,
+    subscribers: Vec<Arc<dyn Subscriber>>,
 }
 
 impl Watches {
-    /// No watch yet; those added run on `tasks` and hold `readiness` until they have synced.
-    pub fn new(client: Client, tasks: Tasks, readiness: Readiness, metrics: Metrics) -> Self {
-        Self { client, tasks, readiness, metrics, changed: Arc::new(Notify::new()), stores: Vec::new() }
-    }
-
-    /// Starts watching a kind.
+    /// Subscribes to a kind.
     pub fn add<K: Kind>(&mut self, selection: Selection<K>) -> Store<K> {
-        let store = Store::new(self.changed.clone(), selection.pack);
-        let kind = K::kind(&()).into_owned();
-        let watch = Watch {
-            endpoint: Endpoint::<K>::new(&self.client, &selection.namespace).read_as(),
-            label: KindLabel { kind: kind.clone() },
-            selection,
-            store: store.clone(),
-            metrics: self.metrics.clone(),
-            guard: Some(self.readiness.hold(format!("watch {kind}"))),
-        };
-        let stop = self.tasks.stop();
-        self.tasks.spawn("watch", watch.run(stop).instrument(info_span!("watch", kind)));
-        let (settled, doubt) = (store.clone(), store.clone());
-        self.stores.push(Watched {
-            kind,
-            settled: Box::new(move || settled.settled()),
-            doubt: Box::new(move || doubt.uncertain()),
-        });
+        let subscription = self.registry.subscribe(selection, self.changed.clone());
+        let store = subscription.store.clone();
+        self.subscribers.push(subscription);
         store
     }
 
-    /// True when every watch is whole and shows our own last writes.
+    /// True when every store is complete and shows our own last writes.
     pub fn settled(&self) -> bool {
-        self.stores.iter().all(|watched| (watched.settled)())
+        self.subscribers.iter().all(|subscriber| subscriber.settled())
     }
 
     /// Kinds that have not settled, for logs and `/debug/state`.
     pub fn unsettled(&self) -> Vec<&str> {
-        self.stores.iter().filter(|watched| !(watched.settled)()).map(|watched| watched.kind.as_str()).collect()
+        let unsettled = self.subscribers.iter().filter(|subscriber| !subscriber.settled());
+        unsettled.map(|subscriber| subscriber.kind()).collect()
     }
 
     /// Lists every kind again before anything is planned: whoever wrote before us is then seen.
     pub fn refresh(&self) {
-        self.stores.iter().for_each(|watched| (watched.doubt)());
+        self.subscribers.iter().for_each(|subscriber| subscriber.invalidate());
     }
 
-    /// Wakes the loop of these watches for a reason that none of them shows.
+    /// Wakes the loop for a reason that none of the stores shows.
     pub fn waker(&self) -> Arc<Notify> {
         Arc::clone(&self.changed)
     }
 
-    /// Returns once something moved since the last call. For one waiter.
+    /// Returns once something changed since the last call. For one waiter.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
-struct Watch<K: Kind> {
-    endpoint: Endpoint<Guarded<K>>,
-    label: KindLabel,
-    selection: Selection<K>,
+/// One store that a shared watch keeps up to date.
+struct Subscription<K> {
+    kind: String,
     store: Store<K>,
-    metrics: Metrics,
-    guard: Option<super::ready::Guard>,
+    trim: fn(&mut K),
+    optional: bool,
+    /// Held until the first list.
+    guard: Arc<Mutex<Option<Guard>>>,
 }
 
-/// Why the inner loop of a watch ended.
-enum Ended {
-    /// The history we wanted to go on from is gone.
-    Expired,
-    /// A lost answer put the view in doubt.
-    InDoubt,
-}
-
-impl<K: Kind> Watch<K> {
-    async fn run(mut self, stop: CancellationToken) {
-        let mut delays = Backoff::REQUESTS.delays();
-        let work = async {
-            loop {
-                self.store.list_begins();
-                match self.list().await {
-                    Ok(()) => {
-                        self.guard = None;
-                        match self.follow(&mut delays).await {
-                            Ended::Expired => debug!("history expired, listing again"),
-                            Ended::InDoubt => debug!("the answer to a write was lost, listing again"),
-                        }
-                    }
-                    Err(ListError::Request(kube::Error::Api(status)))
-                        if self.selection.optional && status.code == 404 =>
-                    {
-                        self.store.none_served();
-                        self.guard = None;
-                        tokio::select! {
-                            () = tokio::time::sleep(UNSERVED_MAY_APPEAR_AFTER) => {}
-                            () = self.store.refresh.notified() => {}
-                        }
-                    }
-                    Err(problem) => {
-                        warn!(%problem, "list failed");
-                        tokio::time::sleep(delays.pause()).await;
-                    }
-                }
-            }
-        };
-        tokio::select! { () = stop.cancelled() => {} () = work => {} }
+impl<K: Kind> Subscriber for Subscription<K> {
+    fn kind(&self) -> &str {
+        &self.kind
     }
 
-    async fn list(&self) -> Result<(), ListError> {
-        let mut params = ListParams { limit: Some(PAGE), ..ListParams::default() };
-        params.label_selector.clone_from(&self.selection.labels);
-        params.field_selector.clone_from(&self.selection.fields);
-        let mut decoded = Vec::new();
-        loop {
-            let page = self.endpoint.list(&params).await?;
-            let at = page.metadata.resource_version.as_deref().and_then(|text| text.parse().ok());
-            decoded.extend(page.items.into_iter().map(|guard| self.decode(guard)));
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
-            if params.continue_token.is_some() {
-                continue;
-            }
-            let at = at.ok_or(ListError::NoRevision)?;
-            self.metrics.relists.get_or_create(&self.label).inc();
-            self.report(decoded.iter().filter_map(|decoded| decoded.as_ref().err()));
-            self.store.reset(decoded, at)?;
-            self.count_undecodable();
+    fn begin_list(&self) -> Box<dyn Listing> {
+        self.store.list_begins();
+        let (store, guard) = (self.store.clone(), self.guard.clone());
+        Box::new(TypedListing { store, trim: self.trim, guard, batch: Batch::new() })
+    }
+
+    fn needs_list(&self) -> bool {
+        self.store.needs_list()
+    }
+
+    fn invalidate(&self) {
+        self.store.invalidate();
+    }
+
+    fn apply(&self, object: &RawObject<'_>) -> Result<(), Undecodable> {
+        let decoded = decode(&self.store, self.trim, object);
+        let problem = decoded.as_ref().err().cloned();
+        self.store.apply(decoded, object.revision);
+        problem.map_or(Ok(()), Err)
+    }
+
+    fn delete(&self, object: &RawObject<'_>) {
+        self.store.remove(&object.key, object.revision);
+    }
+
+    fn bookmark(&self, revision: u64) {
+        self.store.bookmark(revision);
+    }
+
+    fn not_served(&self) -> bool {
+        if self.optional {
+            self.store.clear();
+            drop(self.guard.lock().take());
+        }
+        self.optional
+    }
+
+    fn settled(&self) -> bool {
+        self.store.settled()
+    }
+
+    fn undecodable(&self) -> Vec<Key> {
+        self.store.undecodable().into_iter().map(|bad| bad.key).collect()
+    }
+}
+
+struct TypedListing<K> {
+    store: Store<K>,
+    trim: fn(&mut K),
+    guard: Arc<Mutex<Option<Guard>>>,
+    batch: Batch<K>,
+}
+
+impl<K: Kind> Listing for TypedListing<K> {
+    fn push(&mut self, object: &RawObject<'_>) -> Result<(), Undecodable> {
+        if let Some(key) = self.store.known(&object.key, object.revision) {
+            self.batch.push_known(key);
             return Ok(());
         }
+        let decoded = decode(&self.store, self.trim, object);
+        let problem = decoded.as_ref().err().cloned();
+        self.batch.push(decoded);
+        problem.map_or(Ok(()), Err)
     }
 
-    /// Follows the watch from the store's position, over as many connections as it takes.
-    async fn follow(&self, delays: &mut Delays) -> Ended {
-        let mut params = WatchParams::default().timeout(SERVER_ENDS_WATCH_AFTER);
-        params.label_selector.clone_from(&self.selection.labels);
-        params.field_selector.clone_from(&self.selection.fields);
-        loop {
-            if self.store.in_doubt() {
-                return Ended::InDoubt;
-            }
-            match self.follow_one(&params, delays).await {
-                Ok(Some(ended)) => return ended,
-                Ok(None) => {}
-                Err(problem) => {
-                    debug!(%problem, "watch broke, resuming");
-                    let pause = delays.pause();
-                    tokio::select! { () = tokio::time::sleep(pause) => {} () = self.store.refresh.notified() => {} }
-                }
-            }
-        }
-    }
-
-    async fn follow_one(&self, params: &WatchParams, delays: &mut Delays) -> Result<Option<Ended>, kube::Error> {
-        let from = self.store.position().to_string();
-        let events = match self.endpoint.watch(params, &from).await {
-            Err(kube::Error::Api(status)) if status.code == GONE => return Ok(Some(Ended::Expired)),
-            events => events?,
-        };
-        pin_mut!(events);
-        let mut seen_any = false;
-        loop {
-            let event = tokio::select! {
-                () = self.store.refresh.notified() => return Ok(Some(Ended::InDoubt)),
-                event = tokio::time::timeout(SILENCE_MEANS_DEAD, events.next()) => event,
-            };
-            let event = match event {
-                Err(_elapsed) => return Ok(None),
-                Ok(None) if seen_any => return Ok(None),
-                // Ended at once: wait a little, or a server that accepts and closes would be hammered.
-                Ok(None) => {
-                    tokio::time::sleep(delays.pause()).await;
-                    return Ok(None);
-                }
-                Ok(Some(event)) => event?,
-            };
-            seen_any = true;
-            match event {
-                WatchEvent::Added(guard) | WatchEvent::Modified(guard) => {
-                    let at = revision(guard.metadata()).unwrap_or_default();
-                    let decoded = self.decode(guard);
-                    self.report(decoded.as_ref().err());
-                    self.store.apply(decoded, at);
-                    self.count_undecodable();
-                }
-                WatchEvent::Deleted(guard) => {
-                    self.store.delete(Key::from(guard.metadata()), revision(guard.metadata()).unwrap_or_default());
-                    self.count_undecodable();
-                }
-                WatchEvent::Bookmark(bookmark) => {
-                    if let Ok(at) = bookmark.metadata.resource_version.parse() {
-                        self.store.bookmark(at);
-                    }
-                }
-                WatchEvent::Error(status) if status.code == GONE => return Ok(Some(Ended::Expired)),
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            }
-            delays.reset();
-        }
-    }
-
-    fn decode(&self, Guarded(object): Guarded<K>) -> Decoded<K> {
-        let mut object = object?;
-        object.meta_mut().managed_fields = None;
-        (self.selection.trim)(&mut object);
-        Ok(self.store.shown(object))
-    }
-
-    fn report<'a>(&self, undecodable: impl IntoIterator<Item = &'a Undecodable>) {
-        for Undecodable { key, problem, .. } in undecodable {
-            warn!(kind = self.label.kind, object = %key, problem, "object cannot be read and is left out: mend it");
-        }
-    }
-
-    fn count_undecodable(&self) {
-        let count = i64::try_from(self.store.undecodable().len()).unwrap_or(i64::MAX);
-        self.metrics.undecodable.get_or_create(&self.label).set(count);
+    fn complete(self: Box<Self>, revision: u64) {
+        self.store.reset(self.batch, revision);
+        drop(self.guard.lock().take());
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-enum ListError {
-    #[error(transparent)]
-    Request(#[from] kube::Error),
-    #[error("the API server gave a list without a numeric resourceVersion")]
-    NoRevision,
-    #[error(
-        "the API server listed revision {listed}, older than {shown} seen before: it is behind, or was restored \
-         from a backup (then restart this process)"
-    )]
-    WentBack { shown: u64, listed: u64 },
+fn decode<K: Kind>(store: &Store<K>, trim: fn(&mut K), object: &RawObject<'_>) -> Decoded<K> {
+    let mut decoded = object.decode()?;
+    trim(&mut decoded);
+    Ok(store.entry(object.key.clone(), decoded))
 }
-
-impl From<WentBack> for ListError {
-    fn from(WentBack { shown, listed }: WentBack) -> Self {
-        Self::WentBack { shown, listed }
-    }
-}
-
-/// Objects per list request: as client-go pages.
-const PAGE: u32 = 500;
-/// Seconds; the API server ends a watch after this, so that clients spread over servers anew.
-const SERVER_ENDS_WATCH_AFTER: u32 = 290;
-/// A connection that outlives the server's own limit without a word is dead.
-const SILENCE_MEANS_DEAD: Duration = Duration::from_mins(5);
-/// How often a kind that is not served is looked for.
-const UNSERVED_MAY_APPEAR_AFTER: Duration = Duration::from_secs(10);
-const GONE: u16 = 410;

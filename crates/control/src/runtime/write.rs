@@ -179,7 +179,7 @@ impl Writer {
             }
             Err(cause) => {
                 if outcome_unknown(&cause) {
-                    store.uncertain();
+                    store.invalidate();
                 }
                 let error = Error::from_request(format!("{verb} {} {key}", K::kind(&())), cause);
                 self.count::<K>(verb, error.reason());
@@ -219,7 +219,7 @@ impl<'a, K: Kind> Sent<'a, K> {
 impl<K: Kind> Drop for Sent<'_, K> {
     fn drop(&mut self) {
         if !self.answered {
-            self.store.uncertain();
+            self.store.invalidate();
         }
     }
 }

@@ -1,53 +1,84 @@
-//! A view that is cut, expired and fed rubbish still equals a fresh list.
+//! A view that is cut, expired and fed rubbish still equals a fresh list, and all views of a process share one watch.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, CustomResource};
-use portolan_control::runtime::metrics::Metrics;
+use portolan_control::agent::simulated;
+use portolan_control::runtime::app::{Options, Process};
+use portolan_control::runtime::metrics::{KindLabel, Metrics};
 use portolan_control::runtime::ready::Readiness;
 use portolan_control::runtime::store::{Key, Store};
 use portolan_control::runtime::tasks::Tasks;
-use portolan_control::runtime::watch::{Selection, Watches};
-use portolan_testkit::{FaultProxy, Faults, WatchStep};
+use portolan_control::runtime::watch::{Kind, Selection, WatchRegistry, Watches};
+use portolan_control::{egress, install, mesh};
+use portolan_testkit::{Exchange, FaultProxy, Faults, WatchStep};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::harness::{Backend, World, eventually, on_both_servers, proxy, ticket};
+use crate::harness::{Backend, Server, World, eventually, on_both_servers, proxy, ticket};
 
 on_both_servers! {
     a_watch_cut_and_expired_at_every_event_equals_a_fresh_list,
     a_malformed_object_is_left_out_and_reported_and_the_others_go_on,
     managed_fields_are_not_kept,
+    subscribers_share_one_list_and_one_watch,
+    each_subscriber_waits_for_its_own_writes_only,
+    a_subscriber_that_joins_later_sees_what_was_there,
+    an_object_that_one_subscriber_cannot_decode_is_fine_for_another,
+}
+
+/// A process that watches through a proxy.
+struct Watching {
+    registry: WatchRegistry,
+    readiness: Readiness,
+    metrics: Metrics,
+    tasks: Tasks,
+}
+
+impl Watching {
+    fn new(proxy: &FaultProxy) -> Self {
+        let (tasks, readiness) = (Tasks::new(), Readiness::new());
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let registry = WatchRegistry::new(proxy.client(), tasks.clone(), readiness.clone(), metrics.clone());
+        Self { registry, readiness, metrics, tasks }
+    }
+
+    /// Subscribes one loop to the labelled objects of a kind.
+    fn subscribe<K: Kind>(&self, world: &World) -> (Store<K>, Watches) {
+        let mut watches = self.registry.watches();
+        let (namespace, labels) = (world.namespace.clone(), Some("view".into()));
+        (watches.add(Selection { namespace, labels, ..Selection::default() }), watches)
+    }
+
+    async fn synced(&self) -> anyhow::Result<()> {
+        eventually("every watch has synced", async || Ok(self.readiness.is_ready())).await
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.tasks.stop().cancel();
+    }
 }
 
 /// One watch of a kind through a proxy.
 struct View<K> {
     store: Store<K>,
     watches: Watches,
-    readiness: Readiness,
-    tasks: Tasks,
+    watching: Watching,
 }
 
-fn view<K: portolan_control::runtime::watch::Kind>(proxy: &FaultProxy, world: &World) -> View<K> {
-    let (tasks, readiness) = (Tasks::new(), Readiness::new());
-    let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-    let mut watches = Watches::new(proxy.client(), tasks.clone(), readiness.clone(), metrics);
-    let store = watches.add(Selection {
-        namespace: world.namespace.clone(),
-        labels: Some("view".into()),
-        ..Selection::default()
-    });
-    View { store, watches, readiness, tasks }
-}
-
-impl<K> Drop for View<K> {
-    fn drop(&mut self) {
-        self.tasks.stop().cancel();
-    }
+fn view<K: Kind>(proxy: &FaultProxy, world: &World) -> View<K> {
+    let watching = Watching::new(proxy);
+    let (store, watches) = watching.subscribe(world);
+    watching.registry.start();
+    View { store, watches, watching }
 }
 
 /// Names and versions: equal means equal objects.
@@ -106,7 +137,7 @@ async fn a_watch_cut_and_expired_at_every_event_equals_a_fresh_list(backend: Bac
             let proxy = proxy(&world, Faults::default()).await?;
             proxy.script_watch("configmaps", script.clone());
             let view = view::<ConfigMap>(&proxy, &world);
-            eventually("the view has synced", async || Ok(view.readiness.is_ready())).await?;
+            view.watching.synced().await?;
             let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
             run_script(&maps).await?;
             let truth = listed(&maps).await?;
@@ -145,7 +176,7 @@ async fn a_malformed_object_is_left_out_and_reported_and_the_others_go_on(backen
     tickets.create(&post, &labelled("listed-good", None)).await?;
 
     let view = view::<Ticket>(&proxy, &world);
-    eventually("the view has synced", async || Ok(view.readiness.is_ready())).await?;
+    view.watching.synced().await?;
     tickets.create(&post, &labelled("watched-bad", Some("east"))).await?;
     tickets.create(&post, &labelled("watched-good", None)).await?;
 
@@ -175,5 +206,142 @@ async fn managed_fields_are_not_kept(backend: Backend) -> anyhow::Result<()> {
     eventually("the view shows b", async || Ok(shown(&view.store) == listed(&maps).await?)).await?;
     assert!(maps.get("b").await?.metadata.managed_fields.is_some());
     assert!(view.store.all().values().all(|map| map.metadata.managed_fields.is_none()));
+    Ok(())
+}
+
+/// Lists and watches of a resource that the API server answered.
+fn requests(proxy: &FaultProxy, resource: &str) -> (usize, usize) {
+    let trace = proxy.trace();
+    let of_resource = trace.iter().filter(|exchange| exchange.resource() == Some(resource));
+    let (mut lists, mut watches) = (0, 0);
+    for exchange in of_resource {
+        lists += usize::from(exchange.is_list());
+        watches += usize::from(exchange.is_watch());
+    }
+    (lists, watches)
+}
+
+async fn subscribers_share_one_list_and_one_watch(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "shared", 0).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    let watching = Watching::new(&proxy);
+    let (one, _of_one) = watching.subscribe::<ConfigMap>(&world);
+    let (other, _of_other) = watching.subscribe::<ConfigMap>(&world);
+    watching.registry.start();
+    watching.synced().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+    run_script(&maps).await?;
+    let truth = listed(&maps).await?;
+    eventually("both see the same", async || Ok(shown(&one) == truth && shown(&other) == truth)).await?;
+    assert_eq!(requests(&proxy, "configmaps"), (1, 1));
+    assert_eq!(one.take_changes(), other.take_changes(), "each is told of every change");
+    Ok(())
+}
+
+async fn each_subscriber_waits_for_its_own_writes_only(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "writes", 0).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    let watching = Watching::new(&proxy);
+    let (writer, of_writer) = watching.subscribe::<ConfigMap>(&world);
+    let (reader, of_reader) = watching.subscribe::<ConfigMap>(&world);
+    watching.registry.start();
+    watching.synced().await?;
+
+    proxy.hold_watch_events(Some("configmaps"));
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+    let mut map = ConfigMap::default();
+    map.metadata.name = Some("written".to_owned());
+    map.metadata.labels = Some([("view".to_owned(), "x".to_owned())].into());
+    writer.wrote(&maps.create(&PostParams::default(), &map).await?);
+    assert!(!of_writer.settled() && of_reader.settled(), "only who wrote waits");
+    proxy.hold_watch_events(None);
+    eventually("the writer sees its write", async || Ok(of_writer.settled())).await?;
+    assert!(shown(&writer).contains_key("written"));
+    eventually("the other sees it as well", async || Ok(shown(&reader).contains_key("written"))).await?;
+
+    // A lost answer: one of them needs a new list, which is taken for both, and the other need not wait for it.
+    writer.invalidate();
+    assert!(!of_writer.settled() && of_reader.settled());
+    eventually("the writer is settled again", async || Ok(of_writer.settled())).await?;
+    assert!(of_reader.settled());
+    assert_eq!(requests(&proxy, "configmaps").0, 2);
+    Ok(())
+}
+
+async fn a_subscriber_that_joins_later_sees_what_was_there(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "late", 0).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+    run_script(&maps).await?;
+    let view = view::<ConfigMap>(&proxy, &world);
+    view.watching.synced().await?;
+    let (late, of_late) = view.watching.subscribe::<ConfigMap>(&world);
+    eventually("the late one has settled", async || Ok(of_late.settled())).await?;
+    assert_eq!(shown(&late), listed(&maps).await?);
+    assert_eq!(shown(&view.store), shown(&late));
+    assert!(view.watches.settled());
+    Ok(())
+}
+
+async fn an_object_that_one_subscriber_cannot_decode_is_fine_for_another(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, "types", 0).await?;
+    let proxy = proxy(&world, Faults::default()).await?;
+    let watching = Watching::new(&proxy);
+    let (numbered, _of_numbered) = watching.subscribe::<Ticket>(&world);
+    let (plain, _of_plain) = watching.subscribe::<portolan_testkit::ticket::Ticket>(&world);
+    let labelled = |name: &str| {
+        let mut ticket = ticket(name, Some("west"));
+        ticket.metadata.labels = Some([("view".into(), "x".into())].into());
+        ticket
+    };
+    world.tickets().create(&PostParams::default(), &labelled("listed")).await?;
+    watching.registry.start();
+    watching.synced().await?;
+    world.tickets().create(&PostParams::default(), &labelled("watched")).await?;
+    eventually("one sees both", async || Ok(plain.all().len() == 2)).await?;
+    eventually("the other cannot", async || Ok(numbered.undecodable().len() == 2)).await?;
+    assert!(plain.undecodable().is_empty() && numbered.all().is_empty());
+    let label = KindLabel { kind: "Ticket".to_owned() };
+    assert_eq!(watching.metrics.undecodable.get_or_create(&label).get(), 2, "each object counts once");
+    assert_eq!(watching.metrics.relists.get_or_create(&label).get(), 1);
+    assert_eq!(requests(&proxy, "tickets"), (1, 1));
+    Ok(())
+}
+
+/// Not on the shared server, where capabilities of other tests run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn capabilities_share_one_watch_per_kind_on_the_embedded_server() -> anyhow::Result<()> {
+    let server = Server::start(Backend::Embedded).await?;
+    install::definitions(&server.client).await?;
+    let proxy = FaultProxy::start(server.client.clone(), Faults::default()).await?;
+    let options = Options {
+        election: None,
+        admin_listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        drain: Duration::from_secs(10),
+        instance: "test".into(),
+    };
+    let process = Process::start(proxy.client(), options, |ctx, registry| {
+        drop(egress::start(ctx, registry, egress::Options::default()));
+        drop(mesh::start(ctx, registry, mesh::Options::default()));
+        simulated::start(ctx);
+    })?;
+    eventually("every watch has synced", async || Ok(process.ctx().readiness.is_ready())).await?;
+    let watched = || proxy.trace().into_iter().filter(Exchange::is_watch).collect::<Vec<_>>();
+    eventually("pods, namespaces and nodes are watched", async || {
+        let watched = watched();
+        let is_watched = |resource| watched.iter().any(|exchange| exchange.resource() == Some(resource));
+        Ok(["pods", "namespaces", "nodes", "services", "endpointslices"].into_iter().all(is_watched))
+    })
+    .await?;
+    process.stop().await?;
+    let mut by_resource: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for exchange in proxy.trace().iter().filter(|exchange| exchange.answered == Some(200)) {
+        let Some(resource) = exchange.resource() else { continue };
+        let (lists, watches) = by_resource.entry(resource.to_owned()).or_default();
+        *lists += usize::from(exchange.is_list());
+        *watches += usize::from(exchange.is_watch());
+    }
+    by_resource.retain(|_, requests| *requests != (0, 0));
+    assert!(by_resource.values().all(|requests| *requests == (1, 1)), "{by_resource:#?}");
     Ok(())
 }

@@ -90,7 +90,9 @@ impl ProxyClient {
 
     /// What it is. Asked without a token first.
     pub async fn identify(&self) -> Result<ProxyIdentity, CallError> {
-        let answer = self.exchange(Method::GET, "/api/v1/admin", None, Sender { token: None, term: self.credentials.term }).await?;
+        let answer = self
+            .exchange(Method::GET, "/api/v1/admin", None, Sender { token: None, term: self.credentials.term })
+            .await?;
         let guarded =
             answer.status == http::StatusCode::UNAUTHORIZED
                 && answer.headers.get_all(WWW_AUTHENTICATE).iter().any(|challenge| {

@@ -58,12 +58,7 @@ impl Relay {
 }
 
 /// Requests of operators are small, and each comes after the answer to the last: what is read at once is one request.
-async fn pass(
-    mut from: TcpStream,
-    to: Ipv4Addr,
-    seen: &Mutex<Vec<Seen>>,
-    answers: &AtomicBool,
-) -> std::io::Result<()> {
+async fn pass(mut from: TcpStream, to: Ipv4Addr, seen: &Mutex<Vec<Seen>>, answers: &AtomicBool) -> std::io::Result<()> {
     let mut proxy = TcpStream::connect((to, API)).await?;
     let (mut request, mut answer) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {

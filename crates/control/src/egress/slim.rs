@@ -1,8 +1,10 @@
-//! Built-in kinds, cut down to what controllers here read: a whole `Pod` takes kilobytes, and there are many.
+//! Kinds of others, cut down to the fields that egress reads: a whole `Pod` takes kilobytes, and there are many.
 
 use kube::api::ObjectMeta;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Serialize};
+
+use crate::runtime::pack::Phrases;
 
 /// A pod: who it is, where it runs, and its addresses.
 #[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
@@ -98,3 +100,49 @@ pub struct CalicoPoolSpec {
 
 portolan_api::resource!(Pod, "", "v1", "Pod", "pods", NamespaceResourceScope);
 portolan_api::resource!(CalicoPool, "crd.projectcalico.org", "v1", "IPPool", "ippools", ClusterResourceScope);
+
+/// What packed policies, slices and pods repeat.
+pub(super) const PHRASES: Phrases = Phrases::new(&[
+    r#""apiVersion":"egressgateway.spidernet.io/v1beta1","#,
+    r#""kind":"Egress"#,
+    r#""metadata":{"#,
+    r#""annotations":{"portolan.dev/applied":""#,
+    r#""creationTimestamp":""#,
+    r#""generation":"#,
+    r#""labels":{""#,
+    r#""spidernet.io/policy-name":""#,
+    r#""ownerReferences":[{"#,
+    r#""blockOwnerDeletion":true,"controller":true,"#,
+    r#""name":""#,
+    r#""uid":""#,
+    r#""spec":{"#,
+    r#""status":{"#,
+    r#""status":"True","type":""#,
+    r#""status":"False","type":""#,
+    r#""conditions":[{"lastTransitionTime":""#,
+    r#""lastTransitionTime":""#,
+    r#""message":"","observedGeneration":"#,
+    r#""message":""#,
+    r#""observedGeneration":"#,
+    r#""reason":""#,
+    r#""appliedTo":{"podSelector":{"matchLabels":{""#,
+    r#""egressGatewayName":""#,
+    r#""egressIP":{"allocatorPolicy":""#,
+    r#""eip":{"ipv4":""#,
+    r#""endpoints":[{"#,
+    r#""ipv4":[""#,
+    r#""ipv6":[""#,
+    r#""nodeName":""#,
+    r#""phase":"Running","podIPs":[{"ip":""#,
+    r#""pod":""#,
+]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_phrase_can_match() {
+        assert_eq!(PHRASES.unusable(), None);
+    }
+}
