@@ -89,7 +89,8 @@ impl Running {
         &self.url
     }
 
-    /// Ends watches, waits for other requests, stops the loops; everything acknowledged is kept.
+    /// Ends watches, waits for other requests, stops the loops and closes the store: everything acknowledged is
+    /// kept, and the data folder is unlocked when this returns, even if somebody still has a client.
     pub async fn stop(mut self) {
         self.stop.cancel();
         self.tasks.close();
@@ -98,20 +99,9 @@ impl Running {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.loops = None;
-        // A client that was dropped lets go of the store once its task has run; who keeps one keeps the folder, too.
-        let released = async {
-            while !self.server.is_last() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        if tokio::time::timeout(RELEASE, released).await.is_err() {
-            tracing::debug!("a client still holds the store");
-        }
+        self.server.close().await;
     }
 }
-
-/// How long a stop waits for clients that were dropped.
-const RELEASE: Duration = Duration::from_secs(1);
 
 /// Addresses of simulated pods.
 const PODS: Range = Range { first: std::net::Ipv4Addr::new(10, 244, 0, 1), count: 65_000 };

@@ -136,9 +136,9 @@ impl ApiServer {
         self.inner.stopping.cancel();
     }
 
-    /// Whether nobody else has this server or a client of it.
-    pub(crate) fn is_last(&self) -> bool {
-        Arc::strong_count(&self.inner) == 1
+    /// Finishes the writes under way and unlocks the data folder; whoever still has a client can read, not write.
+    pub(crate) async fn close(&self) {
+        self.inner.store.close().await;
     }
 
     /// What each user asked for, once switched on.

@@ -47,7 +47,21 @@ pub enum Error {
 pub(super) struct Disk {
     database: Database,
     /// Dropped after the database, so that who gets the lock can open the file.
-    _lock: Option<File>,
+    _lock: Option<FolderLock>,
+}
+
+/// The lock of a store's folder, held by this value.
+#[derive(Debug)]
+struct FolderLock(File);
+
+impl Drop for FolderLock {
+    /// Closing the file alone would not do: a child process that was forked but has not called exec yet holds a copy of
+    /// the descriptor, and the lock with it.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "unlocking the store's folder failed");
+        }
+    }
 }
 
 /// What was on disk.
@@ -115,12 +129,12 @@ impl Disk {
     }
 }
 
-fn lock(folder: &Path) -> Result<File, Error> {
+fn lock(folder: &Path) -> Result<FolderLock, Error> {
     let path = folder.join("lock");
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = opened.map_err(|cause| Error::Open { path: path.clone(), cause })?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(FolderLock(file)),
         Err(TryLockError::WouldBlock) => Err(Error::InUse { folder: folder.to_owned() }),
         Err(TryLockError::Error(cause)) => Err(Error::Open { path, cause }),
     }
@@ -222,4 +236,16 @@ fn decode(key: &[u8], value: &[u8]) -> Option<Entry> {
         revision: u64::from_be_bytes(*revision),
         json: Bytes::copy_from_slice(json),
     })
+}
+
+#[test]
+fn a_copy_of_the_descriptor_does_not_keep_the_folder_locked() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = lock(folder.path()).unwrap();
+    // what a forked child has until it calls exec
+    let copy = held.0.try_clone().unwrap();
+    assert!(matches!(lock(folder.path()), Err(Error::InUse { .. })));
+    drop(held);
+    lock(folder.path()).unwrap();
+    drop(copy);
 }

@@ -41,7 +41,8 @@ const FIRST_REVISION: u64 = 1;
 
 /// A handle to a store; clones share it.
 ///
-/// The last handle to go waits for the writer, at most one transaction long: then the folder is free again.
+/// A folder is unlocked by [`Store::close`], or when the last handle is dropped, which waits for the writer: at most one
+/// transaction.
 #[derive(Debug, Clone)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -126,6 +127,14 @@ impl Store {
         match &self.shared.backend {
             Backend::Memory(writing) => self.commit_now(writing, write),
             Backend::Disk(writer) => writer.commit(write).await,
+        }
+    }
+
+    /// Finishes the writes that wait and unlocks the folder, even while others hold handles: those can still read, and
+    /// their writes are refused. In memory there is nothing to close.
+    pub async fn close(&self) {
+        if let Backend::Disk(writer) = &self.shared.backend {
+            writer.close().await;
         }
     }
 
