@@ -74,11 +74,6 @@ impl Program {
         self.child.try_wait()
     }
 
-    /// Whether another process held a port that this program was told to listen on.
-    pub fn found_its_port_taken(&self) -> bool {
-        self.log_tail().contains("address already in use")
-    }
-
     /// The end of the log.
     pub fn log_tail(&self) -> String {
         tail(&self.log).unwrap_or_else(|error| format!("(reading {} failed: {error})", self.log.display()))
