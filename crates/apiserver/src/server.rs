@@ -1,4 +1,4 @@
-//! The server as one value: its store, the kinds it serves at this moment, and who may ask.
+//! The server as one value: its store, the kinds it serves, authentication and authorization.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -34,16 +34,16 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) authenticator: Authenticator,
-    /// The administrator's bearer token, drawn at the start.
+    /// The administrator's bearer token, generated at the start.
     token: String,
     pub(crate) authorizer: Authorizer,
     pub(crate) recorder: Recorder,
     pub(crate) served: RwLock<Arc<Served>>,
-    /// Held while a new one is made of the definitions that are there.
+    /// Held while `served` is rebuilt from the stored definitions.
     pub(crate) serving: Mutex<()>,
     hooks: RwLock<Arc<Hooks>>,
     caller: Arc<Caller>,
-    /// Held from the choice of a cluster address to its commit: two Services never get the same.
+    /// Held from the choice of a cluster IP to its commit, so that no two Services get the same.
     pub(crate) allocation: tokio::sync::Mutex<()>,
     /// Ends every watch.
     pub(crate) stopping: CancellationToken,
@@ -51,21 +51,21 @@ pub(crate) struct Inner {
 
 const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
 const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
-/// Namespaces that are always there.
+/// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 impl ApiServer {
-    /// A fresh server that keeps everything in memory.
+    /// A new server that keeps everything in memory.
     pub async fn memory() -> Self {
         Self::memory_with(Clock::default()).await
     }
 
-    /// The same with a clock of the caller's.
+    /// A new server in memory with the given clock.
     pub async fn memory_with(clock: Clock) -> Self {
         Self::new(Store::memory(store::Options::default()), clock).await
     }
 
-    /// The server kept in `folder`, made when missing.
+    /// The server stored in `folder`, which is created when missing.
     pub async fn open(folder: &Path) -> Result<Self, store::Error> {
         Ok(Self::new(Store::open(folder, store::Options::default())?, Clock::default()).await)
     }
@@ -98,13 +98,13 @@ impl ApiServer {
         server
     }
 
-    /// Answers one request; `peer` is who the client's certificate says it is.
+    /// Answers one request; `peer` is the identity in the client certificate.
     pub async fn answer(&self, request: Request<rest::Body>, peer: Option<&Identity>) -> Response<rest::Body> {
         let user = self.inner.authenticator.authenticate(request.headers(), peer);
         rest::answer(&self.inner, request, user).await
     }
 
-    /// The administrator's bearer token: good for as long as the server runs.
+    /// The administrator's bearer token, valid as long as the server runs.
     pub fn token(&self) -> &str {
         &self.inner.token
     }
@@ -114,8 +114,8 @@ impl ApiServer {
         self.client_of(Some(User::new("system:admin", &["system:masters", "system:authenticated"])))
     }
 
-    /// A client in this process that shows no credentials.
-    pub fn stranger(&self) -> Client {
+    /// A client in this process without credentials.
+    pub fn anonymous_client(&self) -> Client {
         self.client_of(None)
     }
 
@@ -136,12 +136,12 @@ impl ApiServer {
         self.inner.stopping.cancel();
     }
 
-    /// Finishes the writes under way and unlocks the data folder; whoever still has a client can read, not write.
+    /// Finishes pending writes and unlocks the data folder; clients can still read, but not write.
     pub(crate) async fn close(&self) {
         self.inner.store.close().await;
     }
 
-    /// What each user asked for, once switched on.
+    /// Records the requests of each user, once switched on.
     pub fn recorder(&self) -> &Recorder {
         &self.inner.recorder
     }
@@ -201,7 +201,7 @@ impl Inner {
         cluster_ip::assign(service, old, &used, fastrand::u32(..))
     }
 
-    /// To be called after each write: definitions and webhooks take effect at once.
+    /// To be called after each write, so that definitions and webhooks take effect immediately.
     pub(crate) async fn wrote(&self, kind: &Kind) {
         let written = (kind.group.as_str(), kind.plural.as_str());
         if written == MUTATING || written == VALIDATING {

@@ -1,8 +1,8 @@
-//! Who asks, whether they may, and what they asked for.
+//! Authentication, authorization, and a record of requests.
 //!
-//! Bearer tokens and client certificates; full access for `system:masters`, what Kubernetes grants everybody for
-//! the rest, nothing more: role-based access control is not enforced here. A [`Recorder`] notes what each user
-//! asked for, so that a test can hold a role against it.
+//! Bearer tokens and client certificates; full access for `system:masters`, the default public roles for everyone
+//! else: role-based access control is not enforced here. A [`Recorder`] records what each user
+//! requested, so that a test can compare a role with it.
 
 pub mod authority;
 mod certificate;
@@ -20,12 +20,12 @@ pub use certificate::Identity;
 pub use recorder::{Record, Recorder};
 pub use review::review;
 
-/// The group that may do everything.
+/// The group with all rights.
 pub const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 const ANONYMOUS: &str = "system:anonymous";
 
-/// Who asks.
+/// The user of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -52,14 +52,14 @@ impl User {
     }
 }
 
-/// Tells who asks.
+/// Identifies the user of a request.
 #[derive(Debug, Default)]
 pub struct Authenticator {
     tokens: Vec<(String, User)>,
 }
 
 impl Authenticator {
-    /// Knows client certificates only.
+    /// Accepts client certificates only.
     pub fn new() -> Self {
         Self::default()
     }
@@ -77,7 +77,7 @@ impl Authenticator {
             (Some(peer), _) => authenticated(peer.user()),
             (None, Some(value)) => {
                 let token = bearer(value.to_str().unwrap_or_default());
-                // Another scheme, or an empty token, is as good as no header.
+                // Another scheme, or an empty token, counts as no header.
                 match token {
                     Some(token) => authenticated(self.user_of(token).ok_or_else(unauthorized)?),
                     None => User::anonymous(),
@@ -92,7 +92,7 @@ impl Authenticator {
         Ok(user)
     }
 
-    /// Whose token it is; as slow for a wrong one as for a right one.
+    /// The user of a token; a wrong one takes as long as a right one.
     fn user_of(&self, token: &str) -> Option<User> {
         let mut found = None;
         for (known, user) in &self.tokens {
@@ -104,7 +104,7 @@ impl Authenticator {
     }
 }
 
-/// A bearer token that nobody can guess.
+/// A random bearer token.
 pub(crate) fn token() -> String {
     let mut bytes = [0; 32];
     let random = rustls::crypto::ring::default_provider().secure_random;
@@ -112,10 +112,10 @@ pub(crate) fn token() -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// What is asked for.
+/// What a request wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access<'a> {
-    /// Something of a kind.
+    /// A verb on a resource.
     Resource {
         /// get, list, watch, create, update, patch, delete, deletecollection.
         verb: &'a str,
@@ -123,15 +123,15 @@ pub enum Access<'a> {
         /// The plural.
         resource: &'a str,
         subresource: &'a str,
-        /// Empty for cluster-wide; a Namespace is in itself.
+        /// Empty for cluster scope; for a Namespace its own name.
         namespace: &'a str,
         name: &'a str,
     },
-    /// Another path; the verb is the method in lower case.
+    /// A non-resource path; the verb is the method in lower case.
     Path { verb: &'a str, path: &'a str },
 }
 
-/// Tells whether they may: `system:masters` may everything, others what Kubernetes grants everybody.
+/// Decides whether a user may: `system:masters` may do everything, others what the default public roles grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Authorizer;
 
@@ -242,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn strangers_see_health_and_version_and_the_known_see_discovery() {
+    fn anonymous_users_see_health_and_version_and_authenticated_ones_discovery() {
         let get = |path| Access::Path { verb: "get", path };
-        for (path, stranger, known) in [
+        for (path, anonymous, known) in [
             ("/livez", true, true),
             ("/readyz", true, true),
             ("/healthz", true, true),
@@ -256,7 +256,7 @@ mod tests {
             ("/apix", false, false),
             ("/openapi/v3", false, true),
         ] {
-            assert_eq!(Authorizer.allows(&User::anonymous(), get(path)), stranger, "{path}");
+            assert_eq!(Authorizer.allows(&User::anonymous(), get(path)), anonymous, "{path}");
             assert_eq!(Authorizer.allows(&authenticated(User::new("x", &[])), get(path)), known, "{path}");
         }
     }

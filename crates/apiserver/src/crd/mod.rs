@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: defaulted, judged, and turned into served kinds.
+//! CustomResourceDefinitions: defaulted, validated, and turned into served kinds.
 
 pub mod definition;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 pub use definition::validate_definition;
-pub use scale::scale_faults;
+pub use scale::scale_errors;
 pub(crate) use served::{Served, ServedKind};
 pub use status::{CLEANUP, Names, conditions, is_established, prepare, terminate};
 pub use tidy::defaulted;

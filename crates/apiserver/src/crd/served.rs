@@ -1,4 +1,4 @@
-//! The kinds that are served at this moment: the built-in ones, and those of definitions, whose life is led here.
+//! The kinds that are served: the built-in ones, and those of definitions, whose life cycle is managed here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,11 +53,11 @@ impl Inner {
         (kind.group.as_str(), kind.plural.as_str()) == DEFINITIONS || (kind.custom && is_ending())
     }
 
-    /// Brings the status of every definition up to date, ends those that are being deleted, and serves the rest.
+    /// Updates the status of every definition, finishes those that are being deleted, and serves the rest.
     pub(crate) async fn settle_definitions(&self) {
         self.accept_definitions().await;
         if self.end_definitions().await {
-            // What they held is free for others.
+            // Their names are free for others.
             self.accept_definitions().await;
         }
         self.serve_definitions();
@@ -83,7 +83,7 @@ impl Inner {
         *self.served.write() = served;
     }
 
-    /// Brings the status of every definition up to date.
+    /// Updates the status of every definition.
     async fn accept_definitions(&self) {
         let definitions = self.all(DEFINITIONS);
         for (entry, definition) in &definitions {
@@ -97,8 +97,8 @@ impl Inner {
         }
     }
 
-    /// Deletes the objects of definitions that are being deleted, and those definitions that have none left. Says
-    /// whether one went.
+    /// Deletes the objects of definitions that are being deleted, and those definitions that have none left. Returns
+    /// whether one was deleted.
     async fn end_definitions(&self) -> bool {
         let mut ended = false;
         for (entry, mut definition) in self.all(DEFINITIONS) {
@@ -124,7 +124,7 @@ impl Inner {
         ended
     }
 
-    /// Deletes an object whose kind goes; one with finalizers is marked.
+    /// Deletes an object whose kind is being deleted; one with finalizers is marked.
     async fn end(&self, entry: &Entry, mut object: Value) {
         let held = has_finalizers(&object);
         if held && is_deleting(&object) {
@@ -139,8 +139,8 @@ impl Inner {
         self.put(entry, object, !held).await;
     }
 
-    /// Stores an object over its entry, or removes it for good (`last`). False when someone wrote in between: then they
-    /// settle the definitions.
+    /// Stores an object over its entry, or deletes it (`last`). False when another write came in between: that write then
+    /// updates the definitions.
     async fn put(&self, entry: &Entry, mut object: Value, last: bool) -> bool {
         let change = move |revision: u64| {
             set_meta(&mut object, "resourceVersion", revision.to_string());

@@ -1,4 +1,4 @@
-//! Printer columns of built-in kinds, for `kubectl get`: a name and an age, and besides what one looks for first.
+//! Printer columns of built-in kinds, for `kubectl get`, besides name and age.
 
 use serde_json::Value;
 

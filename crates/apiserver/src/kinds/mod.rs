@@ -38,7 +38,7 @@ pub struct Kind {
     pub selectable_fields: Vec<String>,
     /// Version in which objects are stored; equal to `version` for all but multi-version custom kinds.
     pub storage_version: String,
-    /// What those are told who use this version: that it is old.
+    /// The deprecation warning of this version.
     pub warning: Option<String>,
     /// True for kinds of a CustomResourceDefinition.
     pub custom: bool,

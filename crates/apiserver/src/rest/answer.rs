@@ -13,9 +13,9 @@ use tower::BoxError;
 
 use super::negotiate::{self, Accepted};
 use super::options::{ListOptions, Query};
-use super::path::{self, Place, Target};
-use super::route::{self, Part, Verb};
-use super::show::{self, Said};
+use super::path::{self, ResourcePath, Target};
+use super::response::{self, Reply};
+use super::route::{self, Subresource, Verb};
 use super::{body, create, delete, discovery, patch, read, update, watching};
 use crate::auth::{Access, User, review};
 use crate::crd::ServedKind;
@@ -41,7 +41,7 @@ pub(super) struct Call<'a> {
     /// Empty for all namespaces, and for cluster-wide kinds.
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) part: Part,
+    pub(super) subresource: Subresource,
     pub(super) accepted: Accepted,
     pub(super) now: Timestamp,
     /// What the client is told whatever becomes of its request, each once.
@@ -65,27 +65,27 @@ pub(crate) async fn answer(server: &Arc<Inner>, request: Request<Body>, user: Re
         (Ok(user), Target::Objects(place)) => objects(server, &place, &head, body, &user).await,
         (Ok(user), target) => document(server, &target, &head, &user),
     };
-    answered.unwrap_or_else(|failure| show::status(&failure, Accepted::JSON))
+    answered.unwrap_or_else(|failure| response::status(&failure, Accepted::JSON))
 }
 
 /// Discovery, `OpenAPI`, version and health.
 fn document(server: &Inner, target: &Target, head: &Parts, user: &User) -> Result<Response<Body>, Failure> {
     let verb = head.method.as_str().to_ascii_lowercase();
     authorize(server, user, Access::Path { verb: &verb, path: head.uri.path() })?;
-    if head.method != Method::GET && *target != Target::Nowhere {
+    if head.method != Method::GET && *target != Target::NotFound {
         return Err(Failure::method_not_allowed());
     }
     if *target == Target::Health {
-        return Ok(show::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"));
+        return Ok(response::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"));
     }
     let served = server.served();
     let (document, accepted) = discovery::answer(&served.kinds(), target, text(&head.headers, header::ACCEPT))?;
-    Ok(show::value(StatusCode::OK, &document, accepted))
+    Ok(response::value(StatusCode::OK, &document, accepted))
 }
 
 async fn objects(
     server: &Arc<Inner>,
-    place: &Place,
+    place: &ResourcePath,
     head: &Parts,
     body: Body,
     user: &User,
@@ -95,7 +95,7 @@ async fn objects(
     let namespace = place.namespace.clone().unwrap_or_default();
     let verb = match Verb::of(&head.method, place.name.is_some()) {
         Some(Verb::List) if query.is_watch() => "watch",
-        verb => verb.map_or("", Verb::word),
+        verb => verb.map_or("", Verb::as_str),
     };
     // Who asks for the objects of one name needs rights on that name only, as with a role's `resourceNames`.
     let mut fields = query.text("fieldSelector").split(',');
@@ -116,13 +116,13 @@ async fn objects(
     }
     let served = server.served().get(&place.group, &place.version, &place.resource).cloned();
     let served = served.ok_or_else(Failure::no_such_path)?;
-    let (verb, part) = route::admit(&served.kind, place, &head.method)?;
+    let (verb, subresource) = route::resolve(&served.kind, place, &head.method)?;
     let accepted = negotiate::accept(text(&head.headers, header::ACCEPT), negotiate::OBJECTS)?;
     let (headers, now) = (&head.headers, server.clock.now());
     let warnings = Mutex::new(served.kind.warning.iter().cloned().collect());
-    let call = Call { server, served, user, headers, query, namespace, name, part, accepted, now, warnings };
-    let answered = call.carry_out(verb, body).await.and_then(|said| show::response(&call, said));
-    let mut response = answered.unwrap_or_else(|failure| show::status(&failure, accepted));
+    let call = Call { server, served, user, headers, query, namespace, name, subresource, accepted, now, warnings };
+    let answered = call.carry_out(verb, body).await.and_then(|said| response::response(&call, said));
+    let mut response = answered.unwrap_or_else(|failure| response::status(&failure, accepted));
     for warning in call.warnings.into_inner() {
         if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
             response.headers_mut().append(header::WARNING, value);
@@ -134,7 +134,7 @@ async fn objects(
 /// Answers a review: it is created, answered and not kept.
 async fn reviewed(
     server: &Inner,
-    place: &Place,
+    place: &ResourcePath,
     head: &Parts,
     user: &User,
     body: Body,
@@ -145,7 +145,7 @@ async fn reviewed(
     let answered = review(server.authorizer, user, which, &asked);
     let answered = answered.ok_or_else(Failure::no_such_path)??;
     let accepted = negotiate::accept(text(&head.headers, header::ACCEPT), negotiate::OBJECTS)?;
-    Ok(show::value(StatusCode::CREATED, &answered, accepted))
+    Ok(response::value(StatusCode::CREATED, &answered, accepted))
 }
 
 fn authorize(server: &Inner, user: &User, access: Access<'_>) -> Result<(), Failure> {
@@ -165,11 +165,11 @@ impl Call<'_> {
 
     /// `status`, `scale`, `finalize`, or empty.
     pub(super) fn subresource(&self) -> &'static str {
-        match self.part {
-            Part::Whole => "",
-            Part::Status => "status",
-            Part::Scale => "scale",
-            Part::Finalize => "finalize",
+        match self.subresource {
+            Subresource::Main => "",
+            Subresource::Status => "status",
+            Subresource::Scale => "scale",
+            Subresource::Finalize => "finalize",
         }
     }
 
@@ -187,7 +187,7 @@ impl Call<'_> {
         text(self.headers, name)
     }
 
-    async fn carry_out(&self, verb: Verb, body: Body) -> Result<Said, Failure> {
+    async fn carry_out(&self, verb: Verb, body: Body) -> Result<Reply, Failure> {
         match verb {
             Verb::Get => read::get(self),
             Verb::List => {

@@ -11,13 +11,13 @@ use crate::status::{About, Cause, Failure};
 /// Bytes that a body may have: 3 MiB, as in Kubernetes.
 pub const LIMIT: usize = 3 * 1024 * 1024;
 
-/// The refusal of a body that is longer than [`LIMIT`].
+/// The failure of a body that is longer than [`LIMIT`].
 pub fn too_large() -> Failure {
     let message = format!("Request entity too large: limit is {LIMIT}");
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
 }
 
-/// Reads a value. Of a field that stands there twice the last one counts; nesting has a bound in both forms.
+/// Decodes a value. Of duplicate fields the last one counts; nesting is bounded in both encodings.
 pub fn decode(form: Form, bytes: &[u8]) -> Result<Value, Failure> {
     // Broken UTF-8 is replaced, as Kubernetes does it.
     let text = String::from_utf8_lossy(bytes);

@@ -33,7 +33,7 @@ const CACHE_BYTES: usize = 8 << 20;
 pub enum Error {
     #[error("{} is in use by another process: stop it, or choose another folder", folder.display())]
     InUse { folder: PathBuf },
-    #[error("{} is damaged ({why}): put back a copy, or move it away to start empty", file.display())]
+    #[error("{} is damaged ({why}): restore a backup, or move it away to start empty", file.display())]
     Damaged { file: PathBuf, why: String },
     #[error("{} has format {format}, which this version does not know: use a newer one", file.display())]
     Newer { file: PathBuf, format: u64 },
@@ -94,7 +94,7 @@ impl Disk {
     /// Checks and reads a database; `file` is its name in errors.
     pub(super) fn adopt(mut database: Database, file: &Path) -> Result<(Self, Loaded), Error> {
         let damaged = |why: String| Error::Damaged { file: file.to_owned(), why };
-        // Reads every page: what bit rot or a stray write left behind is found here, not by a panic later.
+        // Reads every page: damage is found here, not by a panic later.
         if !database.check_integrity().map_err(|error| explain(file, error))? {
             return Err(damaged("checksums are wrong".to_owned()));
         }
@@ -102,7 +102,7 @@ impl Disk {
         if format != FORMAT_1 {
             return Err(Error::Newer { file: file.to_owned(), format });
         }
-        let loaded = loaded.ok_or_else(|| damaged("it holds what no store wrote".to_owned()))?;
+        let loaded = loaded.ok_or_else(|| damaged("unknown content".to_owned()))?;
         Ok((Self { database, _lock: None }, loaded))
     }
 
@@ -140,7 +140,7 @@ fn lock(folder: &Path) -> Result<FolderLock, Error> {
     }
 }
 
-/// Makes an empty store; it is there whole or not at all.
+/// Creates an empty store atomically.
 fn create(file: &Path) -> Result<(), Error> {
     let failed = |cause| Error::Open { path: file.to_owned(), cause };
     let half = file.with_extension("redb.new");
@@ -167,7 +167,7 @@ pub(super) fn initialize_database(database: &Database) -> Result<(), redb::Error
     Ok(())
 }
 
-/// The format and, if it all makes sense, the content.
+/// The format and, if it can be decoded, the content.
 fn read(database: &Database) -> Result<(u64, Option<Loaded>), redb::Error> {
     let transaction = database.begin_read()?;
     let numbers = transaction.open_table(NUMBERS)?;
@@ -200,7 +200,7 @@ fn explain(file: &Path, error: DatabaseError) -> Error {
     }
 }
 
-/// Whether an I/O error speaks of what the file holds, not of the disk under it.
+/// Whether an I/O error is about the content of the file, not about the disk.
 fn is_content(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }

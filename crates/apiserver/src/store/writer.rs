@@ -1,5 +1,5 @@
-//! Group commit: one thread takes all writes that wait, puts them on disk in one transaction, then shows and answers
-//! them.
+//! Group commit: one thread takes all pending writes, commits them to disk in one transaction, then publishes and
+//! acknowledges them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{Batch, Write};
+use super::batch::{Batch, PendingWrite};
 use super::disk::{Disk, Error};
 use super::types::{Entry, Refused};
 use super::view::View;
@@ -29,7 +29,7 @@ pub(super) struct Writer {
 }
 
 enum Job {
-    Write { write: Write, answer: oneshot::Sender<Answer> },
+    Write { write: PendingWrite, answer: oneshot::Sender<Answer> },
     Close { closed: oneshot::Sender<()> },
 }
 
@@ -43,7 +43,7 @@ impl Writer {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    pub(super) async fn commit(&self, write: Write) -> Answer {
+    pub(super) async fn commit(&self, write: PendingWrite) -> Answer {
         let (answer, answered) = oneshot::channel();
         let Some(jobs) = &self.jobs else { return Err(Refused::Storage(CLOSED.into())) };
         if jobs.send(Job::Write { write, answer }).await.is_err() {
@@ -58,7 +58,7 @@ impl Writer {
         if let Some(jobs) = &self.jobs
             && jobs.send(Job::Close { closed }).await.is_ok()
         {
-            // An error means that the thread has ended, which is as good.
+            // An error means that the thread has ended already.
             drop(is_closed.await);
         }
     }
@@ -88,15 +88,15 @@ fn run(mut disk: Disk, view: &RwLock<View>, mut queue: mpsc::Receiver<Job>) {
             batch.publish(Instant::now());
         }
         for (caller, answer) in answers {
-            // A caller that is gone does not mind.
+            // The caller may be gone.
             drop(caller.send(refused.clone().map_or(answer, Err)));
         }
     }
-    // Refuses what was sent since, then unlocks the folder, then reports that.
+    // Drops later jobs, then unlocks the folder, then reports that.
     drop(queue);
     drop(disk);
     for closed in closing {
-        drop(closed.send(()));
+        closed.send(()).ok();
     }
 }
 
@@ -110,7 +110,7 @@ fn stage<'a>(
     for job in jobs {
         match job {
             Job::Close { closed } => closing.push(closed),
-            // A value that panics costs its caller the answer, nobody else anything.
+            // A change that panics fails for its caller only.
             Job::Write { write, answer: caller } => {
                 if let Ok(answer) = catch_unwind(AssertUnwindSafe(|| batch.add(write))) {
                     answers.push((caller, answer));

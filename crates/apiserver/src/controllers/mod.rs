@@ -1,14 +1,14 @@
-//! What kube-controller-manager would do and users would miss, over a plain client: it runs on any API server.
+//! The controllers of kube-controller-manager that users rely on, over a plain client: they run on any API server.
 //!
-//! | loop | does |
+//! | controller | does |
 //! |---|---|
-//! | [`Namespaces`] | empties a namespace that is deleted, then lets it go |
-//! | [`Garbage`] | deletes what has lost its owners; foreground and orphan deletion |
+//! | [`Namespaces`] | deletes the content of a namespace that is being deleted, then finalizes it |
+//! | [`Garbage`] | deletes objects without owners; foreground and orphan deletion |
 //! | [`Endpoints`] | EndpointSlices of Services with selectors |
-//! | [`Kubelets`] | confirms that pods are gone, as kubelets would; on request lets pods run |
+//! | [`Kubelets`] | confirms the termination of pods, as kubelets do; on request marks pods as running |
 //! | [`Workloads`] | on request, pods of Deployments and DaemonSets |
 //!
-//! Each is one future that ends when told to, watches, and writes nothing at rest. There are no service accounts: a new
+//! Each is one future that runs until it is stopped, and writes nothing when nothing changes. Without service accounts a new
 //! namespace is empty.
 
 mod discover;
@@ -40,15 +40,15 @@ pub use workloads::Workloads;
 /// Namespace (empty for cluster-wide) and name.
 type Key = (String, String);
 
-/// All loops together.
-pub struct Loops {
+/// All controllers together.
+pub struct Controllers {
     pub kubelets: Kubelets,
-    /// Whether Deployments and DaemonSets make pods.
+    /// Whether Deployments and DaemonSets create pods.
     pub workloads: bool,
 }
 
-impl Loops {
-    /// Runs all of them until told to stop.
+impl Controllers {
+    /// Runs all of them until `stop`.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         futures::join!(
             Namespaces.run(client.clone(), stop.clone()),
@@ -64,7 +64,7 @@ impl Loops {
     }
 }
 
-/// What is known of a kind, and the namespaces in which something changed; none when all may have.
+/// A cache of a kind, and the namespaces in which something changed; none when every namespace may have changed.
 fn watch<K>(client: &Client, config: watcher::Config) -> (Store<K>, BoxStream<'static, Option<String>>)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -100,12 +100,12 @@ fn code(error: &kube::Error) -> u16 {
     if let kube::Error::Api(status) = error { status.code } else { 0 }
 }
 
-/// Changes that come within this time are looked at together.
+/// Changes within this time are handled together.
 const SETTLE: Duration = Duration::from_millis(20);
-/// The shortest and the longest wait before what failed is tried again.
+/// The shortest and the longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// When to work next: soon after a change, and later and later while something is left to do.
+/// When to reconcile next: soon after a change, with backoff while something is left to do.
 #[derive(Default)]
 struct Pace {
     at: Option<Instant>,
@@ -119,7 +119,7 @@ impl Pace {
         self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
     }
 
-    /// The work was done, or some of it is left.
+    /// All work was done, or some is left for a retry.
     fn worked(&mut self, all: bool) {
         self.failures = if all { 0 } else { self.failures + 1 };
         self.at = (!all).then(|| Instant::now() + (RETRY.0 * (1 << self.failures.min(6))).min(RETRY.1));
