@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 pub struct Clock(Option<Arc<Mutex<Timestamp>>>);
 
 impl Clock {
-    /// A clock that stands still until it is advanced.
+    /// A clock that stands still until [`Clock::advance`].
     pub fn paused(at: Timestamp) -> Self {
         Self(Some(Arc::new(Mutex::new(at))))
     }

@@ -28,12 +28,12 @@ pub(crate) fn get_meta(object: &Value, field: &str) -> Value {
     object.get("metadata").and_then(|meta| meta.get(field)).cloned().unwrap_or_default()
 }
 
-/// Whether a finalizer keeps the object.
+/// Whether the object has finalizers.
 pub(crate) fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// Whether someone asked for its deletion.
+/// Whether the object is being deleted.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !meta(object, "deletionTimestamp").is_empty()
 }

@@ -1,4 +1,4 @@
-//! A server that runs: it listens, has a kubeconfig, and its loops do what a controller-manager would.
+//! A running server: it listens, has a kubeconfig, and runs the controllers of a kube-controller-manager.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use tokio_util::task::TaskTracker;
 
 use crate::ApiServer;
 use crate::auth::kubeconfig;
-use crate::loops::{Kubelets, Loops, Range};
+use crate::controllers::{Controllers, Kubelets, Range};
 use crate::{auth, serve, store};
 
-/// How to run.
+/// Options of a running server.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub listen: SocketAddr,
-    /// Keeps objects and certificates across restarts; without it everything is gone at the end.
+    /// Keeps objects and certificates across restarts; without it everything is lost when the server stops.
     pub data_dir: Option<PathBuf>,
-    /// Where the kubeconfig of the administrator is written.
+    /// The administrator's kubeconfig is written to this file.
     pub kubeconfig: PathBuf,
-    /// Nodes that are simulated: Ready, and their pods run.
+    /// How many nodes to simulate: Ready, with running pods.
     pub nodes: usize,
-    /// Pods whose containers are all of this image are run by somebody else.
+    /// Pods whose containers all have this image are left to another kubelet.
     pub run_elsewhere: Option<String>,
 }
 
-/// Why there is no server.
+/// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -44,21 +44,21 @@ pub enum Error {
     Kubeconfig { path: PathBuf, cause: std::io::Error },
     #[error("starting a thread failed: {0}")]
     Thread(std::io::Error),
-    #[error("the simulated nodes could not be made: {0}")]
+    #[error("creating the simulated nodes failed: {0}")]
     Nodes(Box<kube::Error>),
 }
 
-/// A running server; [`Running::stop`] ends it in order.
+/// A running server; [`Running::stop`] shuts it down gracefully.
 pub struct Running {
     server: ApiServer,
     url: String,
     stop: CancellationToken,
     tasks: TaskTracker,
-    loops: Option<JoinHandle<()>>,
+    controllers: Option<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Opens the store, listens, writes the kubeconfig and starts the loops; ready when it returns.
+    /// Opens the store, listens, writes the kubeconfig and starts the controllers; ready when it returns.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let Options { listen, data_dir, kubeconfig, nodes, run_elsewhere } = options;
         let server = match &data_dir {
@@ -74,9 +74,9 @@ impl Running {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));
         simulate(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
-        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS), but: run_elsewhere };
-        let loops = start_loops(&server, Loops { kubelets, workloads: nodes > 0 }, stop.clone())?;
-        Ok(Self { server, url, stop, tasks, loops: Some(loops) })
+        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS), except_image: run_elsewhere };
+        let controllers = start_controllers(&server, Controllers { kubelets, workloads: nodes > 0 }, stop.clone())?;
+        Ok(Self { server, url, stop, tasks, controllers: Some(controllers) })
     }
 
     /// A client in this process, with all rights.
@@ -89,29 +89,19 @@ impl Running {
         &self.url
     }
 
-    /// Ends watches, waits for other requests, stops the loops; everything acknowledged is kept.
+    /// Ends watches, waits for other requests, stops the controllers and closes the store: everything acknowledged is
+    /// kept, and the data folder is unlocked when this returns, even while clients are held.
     pub async fn stop(mut self) {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        while self.loops.as_ref().is_some_and(|loops| !loops.is_finished()) {
+        while self.controllers.as_ref().is_some_and(|controllers| !controllers.is_finished()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        self.loops = None;
-        // A client that was dropped lets go of the store once its task has run; who keeps one keeps the folder, too.
-        let released = async {
-            while !self.server.is_last() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        if tokio::time::timeout(RELEASE, released).await.is_err() {
-            tracing::debug!("a client still holds the store");
-        }
+        self.controllers = None;
+        self.server.close().await;
     }
 }
-
-/// How long a stop waits for clients that were dropped.
-const RELEASE: Duration = Duration::from_secs(1);
 
 /// Addresses of simulated pods.
 const PODS: Range = Range { first: std::net::Ipv4Addr::new(10, 244, 0, 1), count: 65_000 };
@@ -124,15 +114,19 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
     kubeconfig::write(path, text).map_err(failed)
 }
 
-/// The loops have a thread of their own: they never keep a request waiting.
-fn start_loops(server: &ApiServer, loops: Loops, stop: CancellationToken) -> Result<JoinHandle<()>, Error> {
+/// The controllers have a thread of their own, so that they never delay a request.
+fn start_controllers(
+    server: &ApiServer,
+    controllers: Controllers,
+    stop: CancellationToken,
+) -> Result<JoinHandle<()>, Error> {
     let server = server.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
-    let run = move || runtime.block_on(async { Box::pin(loops.run(server.client(), stop)).await });
-    std::thread::Builder::new().name("apiserver-loops".to_owned()).spawn(run).map_err(Error::Thread)
+    let run = move || runtime.block_on(async { Box::pin(controllers.run(server.client(), stop)).await });
+    std::thread::Builder::new().name("apiserver-controllers".to_owned()).spawn(run).map_err(Error::Thread)
 }
 
-/// Makes `node-1` and its fellows, Ready and with addresses; those that are there stay as they are.
+/// Creates `node-1`, `node-2` and so on, Ready and with addresses; existing nodes are not changed.
 async fn simulate(client: &Client, count: usize) -> Result<(), kube::Error> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
     let manager = PatchParams::apply("portolan-up").force();

@@ -1,7 +1,7 @@
-//! HTTPS: TLS with a certificate made here, HTTP/1.1 and HTTP/2, client certificates checked.
+//! HTTPS: TLS with a generated certificate, HTTP/1.1 and HTTP/2, client certificates verified.
 //!
-//! A peer that is slow costs little and not for long: the handshake and each request head have a time limit, and
-//! connections a bound. On stop, watches end at once, other answers within a deadline.
+//! Slow clients are bounded: the handshake and each request head have a timeout, and the number of
+//! connections a limit. On stop, watches end immediately, other responses within a deadline.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -33,7 +33,7 @@ use crate::auth::authority::Authority;
 /// A pause after a failed accept: out of file descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How to serve.
+/// Options of the HTTPS server.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub listen: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Options {
     pub max_connections: usize,
     /// For the TLS handshake, and for each request head. kube-apiserver takes 32 s for the latter.
     pub head_timeout: Duration,
-    /// For requests under way when the server stops.
+    /// How long requests in flight may take when the server stops.
     pub stop_within: Duration,
 }
 
@@ -78,7 +78,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens or makes the authority, signs a certificate and listens.
+    /// Opens or creates the certificate authority, signs a serving certificate and listens.
     pub async fn bind(options: Options) -> Result<Self, Error> {
         let authority = Authority::open(options.data_dir.as_deref(), Timestamp::now())?;
         let listen = |cause| Error::Listen { address: options.listen, cause };
@@ -109,11 +109,11 @@ impl Server {
         format!("https://{address}")
     }
 
-    /// Serves until `stop`, then until all answers are out or the deadline is over.
+    /// Serves until `stop`, then until all responses are sent or the deadline has passed.
     pub async fn run(self, server: ApiServer, stop: CancellationToken) {
         let connections = Arc::new(Semaphore::new(self.options.max_connections));
         let tasks = TaskTracker::new();
-        // Told to end now, whatever is under way.
+        // Closes connections at once, whatever is in flight.
         let cut = CancellationToken::new();
         let accept = async || {
             let permit = Arc::clone(&connections).acquire_owned().await;
@@ -140,7 +140,7 @@ impl Server {
         server.end_watches();
         tasks.close();
         if tokio::time::timeout(self.options.stop_within, tasks.wait()).await.is_err() {
-            tracing::warn!(connections = tasks.len(), "requests were still under way when the server stopped");
+            tracing::warn!(connections = tasks.len(), "requests were still in flight when the server stopped");
             cut.cancel();
         }
     }

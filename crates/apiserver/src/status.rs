@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-/// What a request is refused with.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -19,10 +19,10 @@ pub struct Failure {
     pub bare_details: bool,
 }
 
-/// One fault of an object, as `details.causes` lists it.
+/// One validation error of an object, as listed in `details.causes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// `FieldValueRequired`, `FieldValueInvalid`, `FieldManagerConflict` and their kin.
+    /// `FieldValueRequired`, `FieldValueInvalid`, `FieldManagerConflict` and so on.
     pub reason: &'static str,
     pub message: String,
     /// Path such as `spec.ports[0].port`.
@@ -83,7 +83,7 @@ impl Failure {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// The path leads nowhere.
+    /// There is nothing at this path.
     pub fn no_such_path() -> Self {
         Self::generic(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
     }
@@ -98,7 +98,7 @@ impl Failure {
         Self::of(about, StatusCode::NOT_FOUND, "NotFound", format!("{} not found", about.named()))
     }
 
-    /// A kind that does not know a verb; `about` has no name here.
+    /// The kind does not support the verb; `about` has no name here.
     pub fn verb_not_supported(about: About<'_>, verb: &str) -> Self {
         let message = format!("{verb} is not supported on resources of kind {:?}", about.qualified());
         Self::of(about, StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
@@ -124,7 +124,7 @@ impl Failure {
     /// An object that breaks rules; `about.resource` is its kind here, as Kubernetes has it.
     pub fn invalid(about: About<'_>, causes: &[Cause]) -> Self {
         let mut lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
-        // The message tells each fault once, the causes as often as it was found.
+        // The message names each error once, the causes as often as it was found.
         lines.dedup();
         let faults = match lines.as_slice() {
             [one] => one.clone(),

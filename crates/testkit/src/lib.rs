@@ -5,6 +5,7 @@
 //! - [`FaultProxy`]: the view one replica has of an API server, with faults: lost answers, conflicts, cut
 //!   watches, a frozen view, a crash at the n-th write; and a trace of all that passed.
 //! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
+//! - [`ReservedAddress`]: a loopback address that stays free until a server takes it.
 //! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
 //! - [`ticket`]: two small custom kinds to try a controller runtime on.
 //! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`), and [`helm`] likewise.
@@ -33,6 +34,7 @@ pub mod faults;
 pub mod helm;
 mod kubeconfig;
 pub mod program;
+mod reserved_address;
 pub mod ticket;
 
 pub use portolan_bench as bench;
@@ -42,3 +44,4 @@ pub use control_plane::ControlPlane;
 pub use crd::{install, install_definition};
 pub use faults::{Exchange, Fault, FaultProxy, Faults, Interference, Phase, WatchStep};
 pub use program::{Program, Signal};
+pub use reserved_address::ReservedAddress;

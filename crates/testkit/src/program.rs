@@ -1,7 +1,7 @@
 //! Starts programs that die with this process, however it dies.
 //!
 //! The kernel's parent-death signal does that also after `kill -9`, and for statics that never drop. It
-//! follows the *thread* that started the program, so one keeper thread that never ends starts them all: a
+//! follows the *thread* that started the program, so one spawner thread that never ends starts them all: a
 //! test's own thread ends with the test.
 
 use std::{
@@ -42,7 +42,7 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);
-        let child = spawn_from_keeper(command).map_err(|error| {
+        let child = spawn_from_spawner_thread(command).map_err(|error| {
             let hint = if error.kind() == io::ErrorKind::NotFound { ": install util-linux, for `setpriv`" } else { "" };
             anyhow::Error::new(error).context(format!("starting {name} failed{hint}"))
         })?;
@@ -72,11 +72,6 @@ impl Program {
     /// How the program ended, if it did.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
-    }
-
-    /// Whether another process held a port that this program was told to listen on.
-    pub fn found_its_port_taken(&self) -> bool {
-        self.log_tail().contains("address already in use")
     }
 
     /// The end of the log.
@@ -140,27 +135,27 @@ fn tail(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-type Order = (Command, mpsc::SyncSender<io::Result<Child>>);
+type SpawnRequest = (Command, mpsc::SyncSender<io::Result<Child>>);
 
-fn spawn_from_keeper(command: Command) -> io::Result<Child> {
-    static KEEPER: OnceLock<Result<mpsc::SyncSender<Order>, String>> = OnceLock::new();
-    let keeper = KEEPER.get_or_init(|| start_keeper().map_err(|error| error.to_string()));
-    let keeper = keeper.as_ref().map_err(|error| io::Error::other(error.clone()))?;
+fn spawn_from_spawner_thread(command: Command) -> io::Result<Child> {
+    static SPAWNER: OnceLock<Result<mpsc::SyncSender<SpawnRequest>, String>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| start_spawner_thread().map_err(|error| error.to_string()));
+    let spawner = spawner.as_ref().map_err(|error| io::Error::other(error.clone()))?;
     let (reply, child) = mpsc::sync_channel(1);
-    keeper.send((command, reply)).map_err(io::Error::other)?;
+    spawner.send((command, reply)).map_err(io::Error::other)?;
     child.recv().map_err(io::Error::other)?
 }
 
-fn start_keeper() -> anyhow::Result<mpsc::SyncSender<Order>> {
-    let (send, orders) = mpsc::sync_channel::<Order>(0);
+fn start_spawner_thread() -> anyhow::Result<mpsc::SyncSender<SpawnRequest>> {
+    let (send, requests) = mpsc::sync_channel::<SpawnRequest>(0);
     std::thread::Builder::new()
-        .name("testkit-keeper".into())
+        .name("testkit-spawner".into())
         .spawn(move || {
-            for (mut command, reply) in orders {
+            for (mut command, reply) in requests {
                 // Whoever asked waits for the reply; if it panicked meanwhile, the child goes with this process.
                 reply.send(command.spawn()).ok();
             }
         })
-        .context("starting the keeper thread failed")?;
+        .context("starting the spawner thread failed")?;
     Ok(send)
 }

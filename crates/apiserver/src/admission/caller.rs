@@ -38,9 +38,9 @@ pub struct Caller {
 /// Where a webhook is: `clientConfig`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
-    /// With `https://`, host and path; empty for a Service, which nothing here can reach.
+    /// With `https://`, host and path; empty for a Service, which cannot be reached from here.
     url: String,
-    /// Certificates in PEM that its own must come from.
+    /// The CA bundle in PEM that its certificate is verified with.
     authorities: Vec<u8>,
 }
 
@@ -94,7 +94,7 @@ impl Caller {
             };
             let response = match sent {
                 Ok(response) => response,
-                // The peer may have closed a connection that lay idle: that says nothing about this request.
+                // The peer may have closed an idle connection: retry on a new one.
                 Err(_) if reused => continue,
                 Err(error) => return Err(error.to_string()),
             };

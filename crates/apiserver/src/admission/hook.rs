@@ -1,4 +1,4 @@
-//! One webhook of a configuration, compiled, and whether it wants to see a request.
+//! One webhook of a configuration, compiled, and which requests it matches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use kube::core::{Selector, SelectorExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::attributes::{Attributes, Operation};
 use super::caller::Endpoint;
-use super::{Attributes, Operation};
 use crate::status::{About, Failure};
 
 /// Kubernetes' default for `timeoutSeconds`.
@@ -25,7 +25,7 @@ pub(super) struct Hook {
     pub(super) timeout: Duration,
     /// failurePolicy Ignore.
     pub(super) ignore_failures: bool,
-    /// It has side effects even when asked not to.
+    /// It has side effects even in a dry run.
     pub(super) side_effects: bool,
     /// It reads AdmissionReview v1.
     pub(super) reads_v1: bool,
@@ -36,7 +36,7 @@ pub(super) struct Hook {
     objects: Selector,
 }
 
-/// The form in which a webhook wants to see the object.
+/// The version in which a webhook receives the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) version: String,
@@ -73,7 +73,7 @@ impl Hook {
         }
     }
 
-    /// Whether, and in which form, it wants to see a request.
+    /// Whether it matches a request, and in which version it receives the object.
     pub(super) fn wants(&self, attributes: &Attributes<'_>, object: &Value) -> Result<Option<Target>, Failure> {
         let Some(target) = self.target(attributes) else { return Ok(None) };
         let wanted = self.selects_object(attributes, object) && self.selects_namespace(attributes, object)?;
@@ -123,11 +123,11 @@ impl Target {
     }
 }
 
-/// Whether a request is meant by a rule, were its resource asked for in `version`.
+/// Whether a rule matches a request if its resource had this `version`.
 fn matches(rule: &RuleWithOperations, attributes: &Attributes<'_>, version: &str) -> bool {
     let any =
         |words: &Option<Vec<String>>, wanted: &str| words.iter().flatten().any(|word| word == "*" || word == wanted);
-    // Requests about a Namespace carry its name as namespace, and are cluster-wide all the same.
+    // Requests for a Namespace have its name as namespace, and are still cluster-scoped.
     let cluster =
         attributes.namespace.is_empty() || (attributes.group.is_empty() && attributes.resource == "namespaces");
     let in_scope = match rule.scope.as_deref() {
@@ -145,7 +145,7 @@ fn matches(rule: &RuleWithOperations, attributes: &Attributes<'_>, version: &str
         })
 }
 
-/// A part of a stored object; validation has seen to it that it can be read.
+/// A part of a stored object; it was validated when it was stored.
 fn read<T: DeserializeOwned + Default>(value: &Value) -> T {
     T::deserialize(value).unwrap_or_default()
 }

@@ -1,12 +1,13 @@
-//! Admission webhooks: what Mutating- and ValidatingWebhookConfigurations ask for, called as kube-apiserver calls it.
+//! Admission webhooks of Mutating- and ValidatingWebhookConfigurations, called as kube-apiserver calls them.
 //!
 //! ```text
 //! configurations -> Hooks (compiled once) -- mutate, one after the other --> object -- validate, all at once --> yes or no
-//! hook.rs       which hook is asked
+//! hook.rs       which webhook is called
 //! review.rs     the AdmissionReview and its answer
 //! caller.rs     HTTPS, connections are kept
 //! ```
 
+mod attributes;
 mod caller;
 mod hook;
 mod review;
@@ -18,58 +19,12 @@ use std::sync::Arc;
 use futures::future::join_all;
 use serde_json::Value;
 
-use crate::auth::User;
 use crate::status::Failure;
+pub use attributes::{Attributes, Operation};
 pub use caller::Caller;
 use hook::{Hook, Target};
 
-/// What is done to the object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    Create,
-    Update,
-    Delete,
-}
-
-impl Operation {
-    /// The word in rules and reviews.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
-    }
-}
-
-/// A request as admission sees it.
-#[derive(Clone, Copy)]
-pub struct Attributes<'a> {
-    pub operation: Operation,
-    /// Empty for the core group.
-    pub group: &'a str,
-    pub version: &'a str,
-    /// The kind of the body: `Scale` for the subresource `scale`.
-    pub kind: &'a str,
-    /// The plural.
-    pub resource: &'a str,
-    /// Empty for the object itself.
-    pub subresource: &'a str,
-    pub name: &'a str,
-    /// Empty for cluster-wide objects; a Namespace is in itself.
-    pub namespace: &'a str,
-    pub user: &'a User,
-    pub old: Option<&'a Value>,
-    /// `CreateOptions` and their kin, with kind and apiVersion.
-    pub options: &'a Value,
-    pub dry_run: bool,
-    /// Labels of the namespace named above; none when there is no such namespace.
-    pub namespace_labels: Option<&'a Value>,
-    /// All served versions of the resource, for matchPolicy Equivalent.
-    pub versions: &'a [String],
-}
-
-/// All webhooks of all configurations, ready to be asked.
+/// All webhooks of all configurations, compiled.
 pub struct Hooks {
     mutating: Vec<Hook>,
     validating: Vec<Hook>,
@@ -82,12 +37,12 @@ impl Hooks {
         Self { mutating: hook::all(mutating), validating: hook::all(validating), caller }
     }
 
-    /// Whether nobody is to be asked.
+    /// Whether there are no webhooks.
     pub fn is_empty(&self) -> bool {
         self.mutating.is_empty() && self.validating.is_empty()
     }
 
-    /// Asks the mutating webhooks in order of configuration name, each once; each sees what the one before it made.
+    /// Calls the mutating webhooks in order of configuration name, each once, with the result of the one before.
     ///
     /// `object` is null for a delete. Warnings are kept when the request is refused, too.
     pub async fn mutate(
@@ -113,7 +68,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// Asks the validating webhooks, all at once; the refusal of the first in order counts.
+    /// Calls the validating webhooks concurrently; the first denial in order is returned.
     pub async fn validate(
         &self,
         attributes: &Attributes<'_>,
@@ -144,7 +99,7 @@ impl Hooks {
         verdict
     }
 
-    /// One call; a failure to call is no failure when the hook says so.
+    /// One call; a failed call is ignored if the webhook's failurePolicy is Ignore.
     async fn call(
         &self,
         hook: &Hook,
@@ -163,7 +118,7 @@ impl Hooks {
         match called.await {
             Ok(answer) => Ok(answer),
             Err(why) if hook.ignore_failures => {
-                tracing::warn!(webhook = hook.name, why, "a webhook could not be asked; its failurePolicy is Ignore");
+                tracing::warn!(webhook = hook.name, why, "calling a webhook failed; its failurePolicy is Ignore");
                 Ok(review::Answer::default())
             }
             Err(why) => Err(review::internal(&format!("failed calling webhook {:?}: {why}", hook.name))),
@@ -171,7 +126,7 @@ impl Hooks {
     }
 }
 
-/// The configurations themselves are never put before a webhook: a broken one could not be mended.
+/// Webhook configurations are never sent to webhooks: a broken one could not be repaired.
 fn exempt(attributes: &Attributes<'_>) -> bool {
     attributes.group == "admissionregistration.k8s.io"
 }

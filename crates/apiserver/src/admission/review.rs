@@ -1,4 +1,4 @@
-//! The AdmissionReview that is sent, and what its answer means.
+//! The AdmissionReview that is sent, and its response.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use http::StatusCode;
 use json_patch::Patch;
 use serde_json::{Map, Value, json};
 
-use super::Attributes;
+use super::attributes::Attributes;
 use super::hook::{Hook, Target};
 use crate::object::uid;
 use crate::status::Failure;
@@ -18,12 +18,12 @@ const API_VERSION: &str = "admission.k8s.io/v1";
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) warnings: Vec<String>,
-    /// It denied the request, with these words.
+    /// Why it denied the request.
     pub(super) refusal: Option<Failure>,
     pub(super) patch: Option<Patch>,
 }
 
-/// A failure of ours or of a webhook.
+/// An internal failure, or one of a webhook.
 pub(super) fn internal(why: &str) -> Failure {
     let mut failure = Failure::internal(format!("Internal error occurred: {why}"));
     failure.details.insert("causes".to_owned(), json!([{ "message": why }]));
@@ -102,7 +102,7 @@ pub(super) fn answer(hook: &Hook, uid: &str, body: &[u8]) -> Result<Answer, Stri
     Ok(answer)
 }
 
-/// Applies a patch whole or not at all.
+/// Applies a patch completely or not at all.
 pub(super) fn apply(patch: &Patch, object: &mut Value) -> Result<(), Failure> {
     if object.is_null() {
         return Err(internal("an admission webhook cannot modify what is deleted"));
@@ -111,7 +111,7 @@ pub(super) fn apply(patch: &Patch, object: &mut Value) -> Result<(), Failure> {
     if object.is_object() { Ok(()) } else { Err(internal("the patch of an admission webhook left no object")) }
 }
 
-/// The `Status` of a denial, made whole.
+/// The `Status` of a denial, with missing fields filled in.
 fn denied(hook: &str, status: &Value) -> Failure {
     let text = |field: &str| status[field].as_str().unwrap_or_default();
     let by = format!("admission webhook {hook:?} denied the request");

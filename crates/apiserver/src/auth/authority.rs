@@ -1,7 +1,7 @@
-//! The certificate authority of one API server: signs what it serves with and the certificates of its clients.
+//! The certificate authority of one API server: signs its serving certificate and the certificates of its clients.
 //!
-//! With a data folder it is kept there, so that a kubeconfig outlives a restart. Its name carries a part of its key,
-//! so that two authorities are never taken for one another.
+//! With a data folder it is stored there, so that a kubeconfig survives a restart. Its name contains a part of its key,
+//! so that two authorities are never confused.
 
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -26,7 +26,7 @@ const VALIDITY: Duration = Duration::from_hours(24 * 365);
 const CLOCK_SKEW: Duration = Duration::from_hours(1);
 const AUTHORITY_FILE: &str = "ca.pem";
 
-/// Why there is no certificate.
+/// Why no certificate could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("making a certificate failed")]

@@ -32,7 +32,7 @@ pub fn render(name: &str, server: &str, authority: &str, client: &Signed, token:
     format!("{config:#}\n")
 }
 
-/// Writes it for its owner's eyes only, whole or not at all.
+/// Writes it atomically, readable by its owner only.
 pub fn write(path: &Path, kubeconfig: &str) -> std::io::Result<()> {
     write_private(path, kubeconfig)
 }

@@ -1,16 +1,17 @@
-//! Notes what each user asked for: what a least-privilege test holds a role against.
+//! Records what each user requested, for tests of least privilege.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Access, User};
+use super::authorizer::Access;
+use super::user::User;
 
-/// Records that are kept; names of objects could be many.
+/// The most records that are kept.
 const MAX_RECORDS: usize = 100_000;
 
-/// One thing a user asked for.
+/// One kind of request of a user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     pub user: String,
@@ -36,7 +37,7 @@ impl Recorder {
         self.on.store(on, Ordering::Relaxed);
     }
 
-    /// Notes a request, once.
+    /// Records a request, once.
     pub fn note(&self, user: &User, access: Access<'_>) {
         if !self.on.load(Ordering::Relaxed) {
             return;
@@ -55,7 +56,7 @@ impl Recorder {
         }
     }
 
-    /// Everything noted, in order; the notes are then empty.
+    /// Takes all records, in order.
     pub fn take(&self) -> BTreeSet<Record> {
         std::mem::take(&mut self.records.lock())
     }

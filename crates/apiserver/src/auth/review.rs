@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Access, Authorizer, User};
+use super::authorizer::{Access, Authorizer};
+use super::user::User;
 use crate::status::Failure;
 
 /// Answers the creation of a review: the body with its `status`. None if the resource is no review.

@@ -1,18 +1,19 @@
-//! The rules for a CustomResourceDefinition.
+//! Validation of CustomResourceDefinitions.
 //!
-//! What all versions have in common is judged once and named as Kubernetes' internal type has it, such as
+//! What all versions have in common is validated once and named as in Kubernetes' internal type, such as
 //! `spec.validation.openAPIV3Schema`.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{list, structural, text};
+use super::{status, structural};
+use crate::json::{list, text};
 use crate::names::{is_label, is_subdomain};
 use crate::schema::fault::{invalid, not_supported, required};
 use crate::status::Cause;
 
-/// What breaks the rules in a definition that was `defaulted` and `prepare`d. Of `metadata`, only the name is judged.
+/// The errors of a definition that was `defaulted` and `prepare`d. Of `metadata`, only the name is validated.
 pub fn validate_definition(crd: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut found = Vec::new();
     let spec = crd.get("spec").unwrap_or(&Value::Null);
@@ -149,7 +150,7 @@ fn names(spec: &Value, found: &mut Vec<Cause>) {
 }
 
 fn immutable(crd: &Value, old: &Value, found: &mut Vec<Cause>) {
-    let frozen = super::is_established(old);
+    let frozen = status::is_established(old);
     for (pointer, path, always) in [
         ("/spec/scope", "spec.scope", false),
         ("/spec/names/kind", "spec.names.kind", false),

@@ -7,7 +7,7 @@ use crate::schema::fault::invalid;
 use crate::status::Cause;
 
 /// The faults of an object under the paths of its kind; an update of `status` is held against the status alone.
-pub fn scale_faults(scale: &Scale, object: &Value, status_only: bool) -> Vec<Cause> {
+pub fn scale_errors(scale: &Scale, object: &Value, status_only: bool) -> Vec<Cause> {
     let counts = [&scale.spec_replicas, &scale.status_replicas];
     let mut found = Vec::new();
     for path in counts.into_iter().skip(usize::from(status_only)) {
@@ -51,9 +51,9 @@ mod tests {
             [(json!(3), 0), (json!(-1), 1), (json!(1.5), 1), (json!("x"), 1), (json!(1_u64 << 40), 1)]
         {
             let object = json!({ "spec": { "replicas": replicas } });
-            assert_eq!(scale_faults(&scale, &object, false).len(), faults, "{object}");
-            assert!(scale_faults(&scale, &object, true).is_empty(), "{object}");
+            assert_eq!(scale_errors(&scale, &object, false).len(), faults, "{object}");
+            assert!(scale_errors(&scale, &object, true).is_empty(), "{object}");
         }
-        assert!(scale_faults(&scale, &json!({}), false).is_empty());
+        assert!(scale_errors(&scale, &json!({}), false).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{list, text};
+use crate::json::{list, text};
 
 /// Names that the other definitions of a group hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub fn is_established(crd: &Value) -> bool {
 /// The finalizer of a definition whose objects are still there.
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Marks a definition as going: its objects go first.
+/// Marks a definition as being deleted: its objects are deleted first.
 pub fn terminate(crd: &mut Value, now: &str) {
     crate::object::set_meta(crd, "deletionTimestamp", now);
     let mut finalizers = list(crd, "/metadata/finalizers").to_vec();
@@ -72,10 +72,10 @@ pub fn prepare(crd: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// The status that the server's controllers bring a definition to; `now` is a time such as `2026-01-01T00:00:00Z`.
+/// The status that the server's controllers give a definition; `now` is a time such as `2026-01-01T00:00:00Z`.
 ///
 /// It equals the one that is there when there is nothing to do. Freed names may let others be accepted: whenever a
-/// definition of a group changes or goes, ask again for the rest of the group.
+/// definition of a group changes or is deleted, compute the rest of the group again.
 pub fn conditions(crd: &Value, held: &Names, now: &str) -> Value {
     let mut status = crd.get("status").cloned().unwrap_or_else(|| json!({}));
     let wanted = crd.pointer("/spec/names").unwrap_or(&Value::Null);
@@ -98,7 +98,7 @@ pub fn conditions(crd: &Value, held: &Names, now: &str) -> Value {
     status
 }
 
-/// The names that can be had, and the last conflict.
+/// The accepted names, and the last conflict.
 fn accept(wanted: &Value, accepted: &Value, held: &Names) -> (Value, Option<(&'static str, String)>) {
     let mut names = json!({ "plural": "", "kind": "" });
     let mut conflict = None;

@@ -1,9 +1,9 @@
-//! What the schema of a definition must be: structural (every field has its type outside of `allOf` and its kin), with
-//! lists, patterns, defaults and rules that can be kept.
+//! What the schema of a definition must be: structural (every field has its type outside of `allOf` and the like), with
+//! valid lists, patterns, defaults and rules.
 
 use serde_json::{Value, json};
 
-use super::{list, text};
+use crate::json::{list, text};
 use crate::schema::cel::Rules;
 use crate::schema::fault::{forbidden, invalid, not_supported, required};
 use crate::schema::{Path, Schema, prune, validate};
@@ -12,12 +12,12 @@ use crate::status::Cause;
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const LIST_TYPES: [&str; 3] = ["atomic", "map", "set"];
 const UNSUPPORTED: &str = "$ref additionalItems definitions dependencies id patternProperties uniqueItems";
-/// What belongs to the schema itself, and not to a branch of `allOf` and its kin.
+/// Keywords of the schema itself that a branch of `allOf` and the like cannot have.
 const OUTSIDE: &str = "additionalProperties default description nullable title type x-kubernetes-embedded-resource \
     x-kubernetes-int-or-string x-kubernetes-list-type x-kubernetes-map-type x-kubernetes-preserve-unknown-fields \
     x-kubernetes-validations";
 
-/// What breaks the rules in an `openAPIV3Schema`; `path` ends with that word.
+/// The errors of an `openAPIV3Schema`; `path` ends with that word.
 pub(super) fn faults(schema: &Value, path: &str) -> Vec<Cause> {
     let mut found = Vec::new();
     if !["", "object"].contains(&text(schema, "/type")) {
@@ -28,7 +28,7 @@ pub(super) fn faults(schema: &Value, path: &str) -> Vec<Cause> {
     if found.is_empty() {
         let schema = Schema::parse(schema);
         defaults(&schema, path, &mut found);
-        found.extend(Rules::compile_told(&schema, path).1);
+        found.extend(Rules::compile_checked(&schema, path).1);
     }
     found.sort_by(|one, other| one.field.cmp(&other.field));
     found
@@ -79,7 +79,7 @@ fn type_of(schema: &Value, path: &str, found: &mut Vec<Cause>) {
     }
 }
 
-/// Patterns, and the branches of `allOf` and its kin, which hold value rules alone.
+/// Patterns, and the branches of `allOf` and the like, which may have value validations only.
 fn value_rules(schema: &Value, path: &str, found: &mut Vec<Cause>) {
     let pattern = text(schema, "/pattern");
     if !pattern.is_empty()
@@ -111,7 +111,7 @@ fn branch(schema: &Value, path: &str, found: &mut Vec<Cause>) {
     refuse(schema, OUTSIDE, path, found);
 }
 
-/// Items of maps must be told apart by keys that are there and scalar.
+/// The keys of a list of type map must exist and be scalar.
 fn lists(schema: &Value, path: &str, found: &mut Vec<Cause>) {
     let at = |name: &str| format!("{path}.{name}");
     let list_type = text(schema, "/x-kubernetes-list-type");

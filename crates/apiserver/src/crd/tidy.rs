@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::text;
+use crate::json::text;
 
-/// Told apart from missing even when empty, in versions and schemas.
+/// Kept even when empty, in versions and schemas.
 const KEPT: &str =
     "additionalProperties default enum example items not rule status x-kubernetes-preserve-unknown-fields";
 

@@ -1,7 +1,7 @@
-//! Cluster addresses of Services: chosen from a range, or checked when the user names them. They are IPv4: this server
+//! Cluster IPs of Services: allocated from a range, or checked when the user names them. They are IPv4: this server
 //! has no second family. Node ports are what the user asks for: nothing here would listen on others.
 //!
-//! Pure: the caller says what is in use and brings a seed.
+//! Pure: the addresses in use and a seed are arguments.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,11 +9,11 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
-use super::json::{fill, items, list, put, remove, text};
-use super::validate::Faults;
+use super::error_list::ErrorList;
+use crate::json::{fill, items, list, put, remove, text};
 use crate::status::{About, Failure};
 
-/// The addresses that are given out: those of 10.96.0.0/12 without its own and that of a broadcast.
+/// The addresses that are allocated: 10.96.0.0/12 without its network and broadcast addresses.
 const RANGE: RangeInclusive<u32> = 0x0a60_0001..=0x0a6f_fffe;
 
 /// Fields of Services in the cluster, and of load balancers.
@@ -26,12 +26,12 @@ pub fn assign(new: &mut Value, old: Option<&Value>, used: &BTreeSet<Ipv4Addr>, s
     if !new["spec"].is_object() || text(new, "/spec/type") == "ExternalName" {
         return Ok(());
     }
-    let mut faults = Faults::default();
+    let mut errors = ErrorList::default();
     for (at, family) in list(new, "/spec/ipFamilies").iter().enumerate().filter(|(_, family)| **family != "IPv4") {
-        faults.invalid(&format!("spec.ipFamilies[{at}]"), family, "this server has IPv4 only");
+        errors.invalid(&format!("spec.ipFamilies[{at}]"), family, "this server has IPv4 only");
     }
     if text(new, "/spec/ipFamilyPolicy") == "RequireDualStack" {
-        faults.invalid("spec.ipFamilyPolicy", &new["spec"]["ipFamilyPolicy"], "this server has IPv4 only");
+        errors.invalid("spec.ipFamilyPolicy", &new["spec"]["ipFamilyPolicy"], "this server has IPv4 only");
     }
     let before = old.map_or("", |old| text(old, "/spec/clusterIP"));
     let asked = [text(new, "/spec/clusterIP"), text(new, "/spec/clusterIPs/0"), before];
@@ -40,15 +40,15 @@ pub fn assign(new: &mut Value, old: Option<&Value>, used: &BTreeSet<Ipv4Addr>, s
     let address = address.ok_or_else(|| Failure::internal("every cluster address is in use"))?;
     let parsed = address.parse::<Ipv4Addr>().ok().filter(|address| RANGE.contains(&address.to_bits()));
     if !before.is_empty() && before != address {
-        faults.invalid("spec.clusterIPs[0]", &json!([address]), "may not change once set");
+        errors.invalid("spec.clusterIPs[0]", &json!([address]), "may not change once set");
     } else if parsed.is_none() && address != "None" {
-        faults.invalid("spec.clusterIPs", &json!([address]), "is not in the range of this server");
+        errors.invalid("spec.clusterIPs", &json!([address]), "is not in the range of this server");
     } else if parsed.is_some_and(|address| used.contains(&address)) {
-        faults.invalid("spec.clusterIPs", &json!([address]), "is already allocated");
+        errors.invalid("spec.clusterIPs", &json!([address]), "is already allocated");
     }
-    if !faults.0.is_empty() {
+    if !errors.0.is_empty() {
         let about = About { group: "", resource: "Service", name: text(new, "/metadata/name") };
-        return Err(Failure::invalid(about, &faults.0));
+        return Err(Failure::invalid(about, &errors.0));
     }
     let spec = &mut new["spec"];
     put(spec, "clusterIPs", json!([address]));

@@ -1,10 +1,10 @@
-//! Printer columns of built-in kinds, for `kubectl get`: a name and an age, and besides what one looks for first.
+//! Printer columns of built-in kinds, for `kubectl get`, besides name and age.
 
 use serde_json::Value;
 
 use super::ColumnValue::{Computed, Path};
-use super::json::{list, number, text};
 use super::{Column, ColumnValue};
+use crate::json::{list, number, text};
 
 /// Kind, column, priority (1 is for `-o wide`), and the path of the value; `""` for those that are computed.
 const COLUMNS: [(&str, &str, i32, &str); 21] = [

@@ -5,8 +5,9 @@ mod canonical;
 pub mod cluster_ip;
 mod columns;
 pub mod defaults;
+mod error_list;
 pub mod events;
-mod json;
+mod formats;
 pub mod openapi;
 pub mod strategy;
 pub mod typed;
@@ -38,7 +39,7 @@ pub struct Kind {
     pub selectable_fields: Vec<String>,
     /// Version in which objects are stored; equal to `version` for all but multi-version custom kinds.
     pub storage_version: String,
-    /// What those are told who use this version: that it is old.
+    /// The deprecation warning of this version.
     pub warning: Option<String>,
     /// True for kinds of a CustomResourceDefinition.
     pub custom: bool,

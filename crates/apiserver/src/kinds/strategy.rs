@@ -4,12 +4,12 @@
 use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
-use super::json::{fill, number, put, remove, restore};
 use super::{Kind, cluster_ip};
+use crate::json::{fill, number, put, remove, restore};
 
-/// Which part of an object a request may write.
+/// Which fields of an object a request may write, as the main and the status strategy in kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Strategy {
     /// Everything but the status, when that is a subresource.
     Main,
     /// The status alone.
@@ -29,9 +29,9 @@ pub fn allows_create_on_update(kind: &Kind) -> bool {
             || matches!(kind.kind.as_str(), "Service" | "Endpoints" | "Event" | "Lease"))
 }
 
-/// Readies a new object: the user's status goes where it is a subresource, generation starts at 1 where there is one.
+/// Prepares a new object: removes the status where it is a subresource, sets generation to 1 where there is one.
 pub fn prepare_for_create(kind: &Kind, new: &mut Value) {
-    prepare_for_books(new);
+    prepare_for_field_management(new);
     if let Some(metadata) = new.get_mut("metadata").filter(|_| has_generation(kind)) {
         put(metadata, "generation", 1);
     }
@@ -55,8 +55,8 @@ pub fn prepare_for_create(kind: &Kind, new: &mut Value) {
     canonical(&kind.schema, new);
 }
 
-/// Readies the books of a new object: what is taken out of every new object is nobody's.
-pub fn prepare_for_books(new: &mut Value) {
+/// Removes the fields that no new object has, before its field owners are recorded.
+pub fn prepare_for_field_management(new: &mut Value) {
     if let Some(metadata) = new.get_mut("metadata") {
         for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             remove(metadata, key);
@@ -64,8 +64,8 @@ pub fn prepare_for_books(new: &mut Value) {
     }
 }
 
-/// Readies an update: what the request may not write is taken from `old`; generation grows when it should.
-pub fn prepare_for_update(kind: &Kind, new: &mut Value, old: &Value, part: Part) {
+/// Prepares an update: what the request may not write is taken from `old`; generation is incremented if the spec changed.
+pub fn prepare_for_update(kind: &Kind, new: &mut Value, old: &Value, strategy: Strategy) {
     let Some(before) = old.get("metadata") else { return };
     if let Some(metadata) = new.get_mut("metadata") {
         restore(metadata, before, "generation");
@@ -79,9 +79,9 @@ pub fn prepare_for_update(kind: &Kind, new: &mut Value, old: &Value, part: Part)
             }
         }
     }
-    match part {
-        Part::Status => only_status(kind, new, old),
-        Part::Main => {
+    match strategy {
+        Strategy::Status => only_status(kind, new, old),
+        Strategy::Main => {
             if kind.status {
                 restore(new, old, "status");
             }
@@ -95,7 +95,7 @@ pub fn prepare_for_update(kind: &Kind, new: &mut Value, old: &Value, part: Part)
     if !kind.custom {
         canonical(&kind.schema, new);
     }
-    let grows = part == Part::Main && has_generation(kind) && outgrew(kind, new, old);
+    let grows = strategy == Strategy::Main && has_generation(kind) && spec_changed(kind, new, old);
     if let Some(metadata) = new.get_mut("metadata").filter(|_| grows) {
         put(metadata, "generation", number(old, "/metadata/generation") + 1);
     }
@@ -108,7 +108,7 @@ fn has_generation(kind: &Kind) -> bool {
 }
 
 /// Whether a change is one of the spec: of all but metadata and status.
-fn outgrew(kind: &Kind, new: &Value, old: &Value) -> bool {
+fn spec_changed(kind: &Kind, new: &Value, old: &Value) -> bool {
     let body = |object: &Value| -> Map<String, Value> {
         let mut body = object.as_object().cloned().unwrap_or_default();
         body.retain(|key, _| key != "metadata" && !(kind.status && key == "status"));
@@ -127,10 +127,10 @@ fn only_status(kind: &Kind, new: &mut Value, old: &Value) {
     let (Some(metadata), Some(before)) = (new.get_mut("metadata"), old.get("metadata")) else { return };
     match kind.kind.as_str() {
         _ if kind.custom => {
-            // Of metadata only the books are taken.
+            // Of metadata only managedFields are taken.
             let mut kept = before.clone();
-            if let Some(books) = metadata.get("managedFields") {
-                put(&mut kept, "managedFields", books.clone());
+            if let Some(managed_fields) = metadata.get("managedFields") {
+                put(&mut kept, "managedFields", managed_fields.clone());
             }
             *metadata = kept;
         }

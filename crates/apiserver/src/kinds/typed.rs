@@ -1,4 +1,4 @@
-//! Whether an object has the types of its kind: the first value that does not fit refuses it.
+//! Whether the values of an object have the types of its kind; the first that does not is reported.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

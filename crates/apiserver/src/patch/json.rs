@@ -1,6 +1,6 @@
 //! JSON patch (RFC 6902), by the crate json-patch.
 //!
-//! As with the real server, `replace` of a member that an object lacks puts it in.
+//! As in kube-apiserver, `replace` of a missing member adds it.
 
 use http::StatusCode;
 use json_patch::{AddOperation, PatchOperation};
@@ -41,11 +41,11 @@ pub fn patch(object: &Value, document: &[u8]) -> Result<Value, Failure> {
             | PatchOperation::Test(_)) => other,
         };
         if copied > MAX_COPIED {
-            return Err(rejected("it copies too much"));
+            return Err(rejected("its copy operations exceed the size limit"));
         }
         json_patch::patch(&mut object, &[operation]).map_err(rejected)?;
     }
-    if object.is_object() { Ok(object) } else { Err(rejected("it leaves no object")) }
+    if object.is_object() { Ok(object) } else { Err(rejected("the result is not an object")) }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Patches: JSON patch, JSON merge patch, strategic merge patch and server-side apply, with the field bookkeeping of
+//! Patches: JSON patch, JSON merge patch, strategic merge patch and server-side apply, with the field management of
 //! every write.
 //!
 //! ```text
-//! content type -> PatchType -> json | merge | strategic -> apply::updated (managedFields)
-//!                           -> apply::apply (merges and does the bookkeeping itself)
+//! content type -> PatchType -> json | merge | strategic -> apply::track_update (managedFields)
+//!                           -> apply::apply (merges and updates managedFields itself)
 //! ```
 //! All are pure functions over `serde_json::Value`: no clock, no store.
 
@@ -33,7 +33,7 @@ pub enum PatchType {
 }
 
 impl PatchType {
-    /// The patch type of a `Content-Type` header; custom kinds know no strategic merge.
+    /// The patch type of a `Content-Type` header; custom kinds do not support strategic merge patches.
     pub fn of(content_type: &str, custom: bool) -> Result<Self, Failure> {
         match content_type.split(';').next().unwrap_or_default() {
             "application/json-patch+json" => Ok(Self::Json),
@@ -41,7 +41,7 @@ impl PatchType {
             "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
             other => {
-                let message = format!("this kind cannot be patched with content type {other:?}");
+                let message = format!("patches with content type {other:?} are not supported for this kind");
                 let refuse = if custom { Failure::new } else { Failure::generic };
                 Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message))
             }
@@ -49,21 +49,21 @@ impl PatchType {
     }
 }
 
-/// The answer to a patch whose result is no object of its kind, or breaks strict validation.
+/// The failure of a patch whose result is no object of its kind, or fails strict validation.
 pub fn invalid(shown: &Value, why: &str) -> Failure {
     let message = format!("Invalid value: {:?}: {why}", shown.to_string());
     let cause = Cause { reason: "FieldValueInvalid", message, field: "patch".to_owned() };
     Failure::invalid(About { group: "", resource: "", name: "" }, &[cause])
 }
 
-/// The sentence for strict validation, as `invalid` wants it.
+/// The message of a failed strict validation.
 pub fn strict_fault(faults: &[String]) -> String {
     format!("strict decoding error: {}", faults.join(", "))
 }
 
-/// Settles the nulls of an object: a null field is one that is not set, a null text in a map is empty. For custom kinds
-/// that goes for their metadata; what else is null there is for validation to judge.
-pub fn settle_nulls(kind: &Kind, object: &mut Value) {
+/// Removes the nulls of an object: a null field is not set, a null string in a map is empty. For custom kinds
+/// only in metadata; other nulls are left to validation.
+pub fn remove_nulls(kind: &Kind, object: &mut Value) {
     let node = Node::of(kind);
     if !kind.custom {
         settle(node, object);
@@ -92,14 +92,14 @@ fn settle(node: Node<'_>, value: &mut Value) {
 /// Parses a patch document.
 fn read(document: &[u8]) -> Result<Value, Failure> {
     let value = serde_json::from_slice(document);
-    value.map(whole).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))
+    value.map(normalize_integers).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))
 }
 
 /// Numbers without a fraction are integers, however they are written: Kubernetes stores `2.0` as `2`.
-fn whole(value: Value) -> Value {
+fn normalize_integers(value: Value) -> Value {
     match value {
-        Value::Array(items) => items.into_iter().map(whole).collect(),
-        Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, whole(value))).collect(),
+        Value::Array(items) => items.into_iter().map(normalize_integers).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, normalize_integers(value))).collect(),
         Value::Number(number) => {
             let integer = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15 && number.is_f64());
             integer.and_then(|n| format!("{n:.0}").parse::<i64>().ok()).map_or(Value::Number(number), Value::from)
@@ -108,7 +108,7 @@ fn whole(value: Value) -> Value {
     }
 }
 
-/// A patch that does not fit the object.
+/// The failure of a patch that does not fit the object.
 fn rejected(why: impl Display) -> Failure {
     let message = format!("the patch cannot be applied: {why}");
     Failure::generic(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)

@@ -1,7 +1,7 @@
-//! A place in a schema, as merging sees it: which fields are known, how lists and maps merge.
+//! A schema at one path of an object, as merging needs it: which fields are known, how lists and maps merge.
 //!
-//! Two things come on top of `Schema`: the metadata of every object has one schema, whatever the kind's schema says
-//! of it, and what a schema leaves open (unknown fields that are kept) takes anything, with lists as one value.
+//! It adds two rules to `Schema`: the metadata of every object has one schema, whatever the kind's schema says
+//! about it, and preserved unknown fields accept anything, with atomic lists.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use crate::kinds::Kind;
 use crate::schema::prune::OBJECT_META;
 use crate::schema::{ListType, Schema, Type};
 
-/// A schema at one place of an object.
+/// A schema at one path of an object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     pub schema: &'a Schema,
@@ -24,7 +24,7 @@ pub(super) struct Node<'a> {
     built_in: bool,
 }
 
-/// How a value is treated. A schema without a type leaves it to the value.
+/// How a value is treated. Without a type in the schema, the value decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Map,
@@ -32,7 +32,7 @@ pub(super) enum Shape {
     List,
 }
 
-/// How the items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Items<'a> {
     Atomic,
@@ -66,7 +66,7 @@ impl<'a> Node<'a> {
         self.preserve || self.schema.preserve_unknown_fields
     }
 
-    /// The schema of a field that has a name of its own here.
+    /// The schema of a field that is declared here.
     pub(super) fn named(self, key: &str) -> Option<Self> {
         if self.root || self.schema.embedded_resource {
             match key {
@@ -78,7 +78,7 @@ impl<'a> Node<'a> {
         self.schema.properties.get(key).map(|schema| self.below(schema))
     }
 
-    /// The schema of a member, named or not; none for one that may not be.
+    /// The schema of a member, declared or not; none if it is not allowed.
     pub(super) fn member(self, key: &str) -> Option<Self> {
         if let Some(named) = self.named(key) {
             return Some(named);
@@ -110,7 +110,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// How the items of a list here are told apart. Without a list type, the patch strategy of built-in kinds tells.
+    /// How the items of a list here are identified. Without a list type, the patch strategy of built-in kinds decides.
     pub(super) fn items(self) -> Items<'a> {
         let schema = self.schema;
         match &schema.list_type {
@@ -123,7 +123,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What a list item has for a key that it does not name, if anything.
+    /// The default of a key that a list item lacks, if there is one.
     pub(super) fn key_default(self, key: &str) -> Option<Value> {
         let field = self.named(key)?.schema;
         let empty = || match field.type_ {

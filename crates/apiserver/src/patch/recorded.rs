@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::apply::{self, Write};
-use super::{json as json_patch, merge, strategic, whole};
+use super::apply::{self, FieldManager};
+use super::{json as json_patch, merge, normalize_integers, strategic};
 use crate::kinds::Kind;
 use crate::schema::Schema;
 
@@ -35,7 +35,7 @@ fn replay(kind: &Kind, live: Option<&Value>, step: &Value, title: &str) {
     let manager = step["manager"].as_str().unwrap();
     let subresource = step.get("sub").and_then(Value::as_str).unwrap_or_default();
     let operation = if step["verb"] == "apply" { "Apply" } else { "Update" };
-    let write = Write { kind, manager, subresource, now: time_of_step(live, answer, manager, operation) };
+    let write = FieldManager { kind, manager, subresource, now: time_of_step(live, answer, manager, operation) };
     let body = step["body"].as_str().map_or_else(|| step["body"].to_string(), str::to_owned);
     if step["verb"] == "apply" {
         let force = step.get("force") == Some(&json!(true));
@@ -59,7 +59,7 @@ fn replay(kind: &Kind, live: Option<&Value>, step: &Value, title: &str) {
         ("merge", Some(live)) if subresource.is_empty() => merge::patch(live, body.as_bytes()),
         ("json", Some(live)) => json_patch::patch(live, body.as_bytes()),
         ("smp", Some(live)) => strategic::patch(&kind.schema, live, body.as_bytes()),
-        _ => Ok(whole(serde_json::from_str(&body).unwrap())),
+        _ => Ok(normalize_integers(serde_json::from_str(&body).unwrap())),
     };
     let patched = patched.unwrap();
     let mut object = answer.clone();
@@ -68,9 +68,9 @@ fn replay(kind: &Kind, live: Option<&Value>, step: &Value, title: &str) {
         object["metadata"]["managedFields"] = given.clone();
     }
     if subresource == "scale" {
-        apply::scaled(&write, ".spec.replicas", live.unwrap(), &mut object);
+        apply::track_scale(&write, ".spec.replicas", live.unwrap(), &mut object);
     } else {
-        apply::updated(&write, live, &mut object);
+        apply::track_update(&write, live, &mut object);
     }
     assert_eq!(books(&object), books(answer), "{title}");
     if subresource.is_empty() {

@@ -1,5 +1,5 @@
 //! Strategic merge patch of built-in kinds: lists merge by key where the schema says so, and directives in the patch
-//! (`$patch`, `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`) say the rest.
+//! (`$patch`, `$retainKeys`, `$setElementOrder/x`, `$deleteFromPrimitiveList/x`) decide the rest.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn merge_map(node: Option<Node<'_>>, mut object: Fields, mut patch: Fields) -> R
         None => {}
         Some(directive) if directive == "replace" => return Ok(patch),
         Some(directive) if directive == "delete" => return Ok(Map::new()),
-        Some(directive) => return Err(misfit(&format!("unknown {DIRECTIVE}: {directive}"))),
+        Some(directive) => return Err(unclassified(&format!("unknown {DIRECTIVE}: {directive}"))),
     }
     if let Some(retained) = patch.remove(RETAIN_KEYS) {
         let retained = retained.as_array().ok_or_else(|| Failure::bad_request(format!("{RETAIN_KEYS} is no list")))?;
@@ -75,7 +75,7 @@ fn set_orders(node: Option<Node<'_>>, object: &mut Fields, patch: &mut Fields) -
         let list = |fields: &mut Fields, key: &str| match fields.remove(key) {
             None => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items)),
-            Some(_) => Err(misfit(&format!("{directive} and what it orders must be lists"))),
+            Some(_) => Err(unclassified(&format!("{directive} and what it orders must be lists"))),
         };
         let order = list(patch, &directive)?.unwrap_or_default();
         let (held, given) = (list(object, key)?, list(patch, key)?);
@@ -108,7 +108,7 @@ fn merge_list(node: Option<Node<'_>>, mut held: Vec<Value>, patch: Vec<Value>) -
                 held.retain(|held| held.get(merge_key) != Some(own));
             }
             Some("replace") => held = std::mem::take(&mut patch),
-            _ => return Err(misfit(&format!("unknown {DIRECTIVE} in a list: {}", item[DIRECTIVE]))),
+            _ => return Err(unclassified(&format!("unknown {DIRECTIVE} in a list: {}", item[DIRECTIVE]))),
         }
     }
     let mut merged = held.clone();
@@ -160,13 +160,14 @@ fn places(items: &[Value], merge_key: Option<&str>) -> Result<BTreeMap<String, u
     Ok(places)
 }
 
-/// What tells an item apart: its merge key, or itself.
+/// The identity of an item: its merge key, or the item itself.
 fn identity<'a>(item: &'a Value, merge_key: Option<&str>) -> Result<&'a Value, Failure> {
     let Some(merge_key) = merge_key else { return Ok(item) };
-    item.get(merge_key).ok_or_else(|| misfit(&format!("an item of a list lacks its merge key `{merge_key}`: {item}")))
+    item.get(merge_key)
+        .ok_or_else(|| unclassified(&format!("an item of a list lacks its merge key `{merge_key}`: {item}")))
 }
 
-/// A value that is new: nulls and maps with a directive are not in it.
+/// A new value without nulls and without maps that have a directive.
 fn fresh(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,
@@ -179,8 +180,8 @@ fn fresh(value: Value) -> Option<Value> {
     }
 }
 
-/// A patch that is no patch of this object; Kubernetes answers it with 500.
-fn misfit(why: &str) -> Failure {
+/// The failure of a patch that does not fit the object; kube-apiserver responds with 500.
+fn unclassified(why: &str) -> Failure {
     Failure::unclassified(why)
 }
 
@@ -199,7 +200,7 @@ mod tests {
             "metadata": { "finalizers": parts["finalizers"], "annotations": parts["annotations"] },
             "spec": { "strategy": parts["strategy"], "template": template },
         });
-        super::super::settle_nulls(&kind("Deployment"), &mut object);
+        super::super::remove_nulls(&kind("Deployment"), &mut object);
         object
     }
 

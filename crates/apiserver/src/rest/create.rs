@@ -1,30 +1,23 @@
-//! Making objects: `POST`, and whatever else finds that there is none yet.
+//! Creating objects: `POST`, and other verbs when the object does not exist.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use http::{Method, Request, StatusCode, Uri};
-use http_body_util::Full;
+use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::answer::{Call, answer, boxed};
+use super::call::Call;
 use super::options::{WriteKind, revision};
-use super::pipeline::{Books, Write, commit};
-use super::read;
-use super::show::Said;
+use super::pipeline::{FieldManagement, WriteRequest, commit};
+use super::response::Reply;
 use crate::admission::Operation;
-use crate::auth::User;
 use crate::crd;
 use crate::kinds::strategy;
 use crate::object::{is_deleting, meta, name_suffix, set_meta, time, uid};
 use crate::patch::apply;
-use crate::server::Inner;
 use crate::status::{About, Failure};
 use crate::store::Expect;
 
 /// `POST`: creates the object in the body.
-pub(super) async fn create(call: &Call<'_>, bytes: &[u8]) -> Result<Said, Failure> {
-    let write = Write::new(call, WriteKind::Create)?;
+pub(super) async fn create(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failure> {
+    let write = WriteRequest::new(call, WriteKind::Create)?;
     let mut object = write.decode(bytes)?;
     let prefix = meta(&object, "generateName");
     if meta(&object, "name").is_empty() && !prefix.is_empty() {
@@ -35,27 +28,27 @@ pub(super) async fn create(call: &Call<'_>, bytes: &[u8]) -> Result<Said, Failur
     if revision(meta(&object, "resourceVersion"))?.is_some() {
         return Err(Failure::unclassified("resourceVersion should not be set on objects to be created"));
     }
-    write.create(object, Books::Update).await
+    write.create(object, FieldManagement::Update).await
 }
 
-impl Write<'_, '_> {
-    /// Creates an object whose name is settled.
-    pub(super) async fn create(&self, mut object: Value, books: Books) -> Result<Said, Failure> {
+impl WriteRequest<'_, '_> {
+    /// Creates an object whose name is final.
+    pub(super) async fn create(&self, mut object: Value, field_management: FieldManagement) -> Result<Reply, Failure> {
         let call = self.call;
         let (kind, code) = (call.kind(), StatusCode::CREATED);
         if call.served.ending {
-            // A kind whose definition is going takes no new objects.
+            // A kind whose definition is being deleted accepts no new objects.
             return Err(Failure::verb_not_supported(About { name: "", ..call.about() }, "create"));
         }
-        self.check_namespace_takes_objects(&object)?;
+        self.check_namespace_accepts_objects(&object)?;
         set_meta(&mut object, "uid", uid());
         set_meta(&mut object, "creationTimestamp", time(call.now));
         self.default(&mut object);
-        if books == Books::Update {
-            strategy::prepare_for_books(&mut object);
-            apply::updated(&self.books(), None, &mut object);
+        if field_management == FieldManagement::Update {
+            strategy::prepare_for_field_management(&mut object);
+            apply::track_update(&self.field_manager(), None, &mut object);
         }
-        // What the server fills in from here on belongs to nobody.
+        // What the server sets from here on has no field owner.
         strategy::prepare_for_create(kind, &mut object);
         if self.is_definition() {
             crd::prepare(&mut object, None);
@@ -65,13 +58,13 @@ impl Write<'_, '_> {
         let about = About { name: &name, ..call.about() };
         if !self.options.dry_run {
             let stored = commit(call, &name, Expect::Absent, object, false).await?;
-            return stored.map(|entry| Said::Stored { code, entry }).ok_or_else(|| Failure::already_exists(about));
+            return stored.map(|entry| Reply::Stored { code, entry }).ok_or_else(|| Failure::already_exists(about));
         }
-        let taken = call.server.store.get(&read::key(call, &name)).is_some();
-        if taken { Err(Failure::already_exists(about)) } else { Ok(Said::Object { code, object }) }
+        let taken = call.server.store.get(&call.key(&name)).is_some();
+        if taken { Err(Failure::already_exists(about)) } else { Ok(Reply::Object { code, object }) }
     }
 
-    fn check_namespace_takes_objects(&self, object: &Value) -> Result<(), Failure> {
+    fn check_namespace_accepts_objects(&self, object: &Value) -> Result<(), Failure> {
         let call = self.call;
         if !call.kind().namespaced {
             return Ok(());
@@ -86,18 +79,5 @@ impl Write<'_, '_> {
         let cause = json!({ "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" });
         failure.details.insert("causes".to_owned(), json!([cause]));
         Err(failure)
-    }
-}
-
-/// Makes a namespace that must always be there.
-pub(crate) async fn create_namespace(server: &Arc<Inner>, name: &str) {
-    let user = User::new("system:apiserver", &["system:masters"]);
-    let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    let mut request = Request::new(boxed(Full::<Bytes>::from(object.to_string())));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static("/api/v1/namespaces?fieldManager=kube-apiserver");
-    let response = answer(server, request, Ok(user)).await;
-    if !response.status().is_success() {
-        tracing::error!(code = %response.status(), namespace = name, "a namespace could not be made");
     }
 }

@@ -6,16 +6,16 @@ use http::{StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{DeleteOptions, ListOptions, Propagation};
-use super::pipeline::{commit, is_core, modified, nothing_else_keeps};
-use super::show::Said;
+use super::pipeline::{commit, has_no_spec_finalizers, modified};
+use super::response::Reply;
 use super::webhooks::{Review, Stage};
 use super::{negotiate, read};
 use crate::admission::Operation;
 use crate::crd;
 use crate::object::{get_meta, has_finalizers, is_deleting, meta, set_meta, time};
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::{About, Failure};
 use crate::store::Expect;
 
@@ -24,28 +24,28 @@ const ORPHAN: &str = "orphan";
 const TRIES: usize = 10;
 
 /// `DELETE` of one object.
-pub(super) async fn delete(call: &Call<'_>, bytes: &[u8]) -> Result<Said, Failure> {
+pub(super) async fn delete(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failure> {
     let (object, kept) = delete_one(call, &call.name, &options(call, bytes)?).await?;
     // Most kinds answer with a Status once they are gone, some with the object as it was.
-    let shows = kept || ["Pod", "Service", "ServiceAccount"].into_iter().any(|kind| is_core(call, kind));
+    let shows = kept || ["Pod", "Service", "ServiceAccount"].into_iter().any(|kind| call.is_core(kind));
     let object = if shows { object } else { success(call, &object) };
-    Ok(Said::Object { code: StatusCode::OK, object })
+    Ok(Reply::Object { code: StatusCode::OK, object })
 }
 
-/// `DELETE` of a collection: each object that the selectors want.
-pub(super) async fn delete_collection(call: &Call<'_>, bytes: &[u8]) -> Result<Said, Failure> {
+/// `DELETE` of a collection: each object that the selectors match.
+pub(super) async fn delete_collection(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failure> {
     let options = options(call, bytes)?;
     let listed = read::list(call, &ListOptions::parse(&call.query, call.kind())?)?;
-    if let Said::List { items, .. } = &listed {
+    if let Reply::List { items, .. } = &listed {
         for item in items {
             match delete_one(call, &item.key.name, &options).await {
-                // Perhaps someone else was faster.
+                // It may have been deleted meanwhile.
                 Err(failure) if failure.code != StatusCode::NOT_FOUND => return Err(failure),
                 Ok(_) | Err(_) => {}
             }
         }
     }
-    // The answer shows them as they were.
+    // The response shows them as they were.
     Ok(listed)
 }
 
@@ -54,15 +54,15 @@ fn options(call: &Call<'_>, bytes: &[u8]) -> Result<DeleteOptions, Failure> {
     DeleteOptions::parse(&call.query, form, bytes)
 }
 
-/// Deletes an object, or marks it if something keeps it: then the second is true.
+/// Deletes an object, or marks it as being deleted if finalizers or a grace period keep it: then the second is true.
 async fn delete_one(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<(Value, bool), Failure> {
     let (about, dry_run, operation) = (About { name, ..call.about() }, options.dry_run, Operation::Delete);
-    if is_core(call, "Namespace") && matches!(name, "default" | "kube-system" | "kube-public") {
+    if call.is_core("Namespace") && matches!(name, "default" | "kube-system" | "kube-public") {
         return Err(Failure::forbidden(about, "this namespace may not be deleted"));
     }
     for _ in 0..TRIES {
-        let entry = call.server.store.get(&read::key(call, name)).ok_or_else(|| Failure::not_found(about))?;
-        let old = Inner::decode(call.kind(), &entry)?;
+        let entry = call.server.store.get(&call.key(name)).ok_or_else(|| Failure::not_found(about))?;
+        let old = ServerState::decode(call.kind(), &entry)?;
         check_preconditions(call, options, &old)?;
         let review = Review { call, dry_run, manager: "", operation, name, old: Some(&old) };
         for stage in [Stage::Mutate, Stage::Validate] {
@@ -74,13 +74,13 @@ async fn delete_one(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Res
             return Ok((new, kept));
         }
         if let Some(entry) = commit(call, name, Expect::Revision(entry.revision), new, !kept).await? {
-            return Ok((Inner::decode(call.kind(), &entry)?, kept));
+            return Ok((ServerState::decode(call.kind(), &entry)?, kept));
         }
     }
     Err(modified(about))
 }
 
-/// Marks the object as being deleted where that is due, and says whether something keeps it.
+/// Marks the object as being deleted, and returns whether finalizers or a grace period keep it.
 fn mark(call: &Call<'_>, object: &mut Value, options: &DeleteOptions) -> bool {
     let kind = call.kind();
     if kind.kind == "CustomResourceDefinition" && !kind.custom && !is_deleting(object) {
@@ -88,16 +88,16 @@ fn mark(call: &Call<'_>, object: &mut Value, options: &DeleteOptions) -> bool {
         return true;
     }
     propagate(object, options);
-    let held = has_finalizers(object) || !nothing_else_keeps(object);
+    let held = has_finalizers(object) || !has_no_spec_finalizers(object);
     if is_deleting(object) {
         return held | shorten(call, object, options);
     }
-    let (is_pod, is_namespace) = (is_core(call, "Pod"), is_core(call, "Namespace"));
+    let (is_pod, is_namespace) = (call.is_core("Pod"), call.is_core("Namespace"));
     let grace = if is_pod { pod_grace(object, options) } else { 0 };
     let kept = held || grace > 0;
     if kept || is_pod {
         set_meta(object, "deletionTimestamp", time(call.now + Duration::from_secs(grace)));
-        // A namespace has no grace of its own.
+        // A namespace has no grace period.
         if !is_namespace {
             set_meta(object, "deletionGracePeriodSeconds", grace);
         }
@@ -111,7 +111,7 @@ fn mark(call: &Call<'_>, object: &mut Value, options: &DeleteOptions) -> bool {
     kept
 }
 
-/// Leaves a pod less time to end than it had, if that is asked for. Says whether there is any left.
+/// Shortens the grace period of a pod if that is requested. Returns whether any is left.
 fn shorten(call: &Call<'_>, pod: &mut Value, options: &DeleteOptions) -> bool {
     let before = get_meta(pod, "deletionGracePeriodSeconds").as_u64().unwrap_or(0);
     let asked = options.grace_period_seconds.map(|asked| u64::try_from(asked).unwrap_or(1));
@@ -122,7 +122,7 @@ fn shorten(call: &Call<'_>, pod: &mut Value, options: &DeleteOptions) -> bool {
     asked > 0
 }
 
-/// What is to become of dependents is a finalizer for the garbage collector.
+/// Sets the finalizer that tells the garbage collector what to do with dependents.
 fn propagate(object: &mut Value, options: &DeleteOptions) {
     let Some(propagation) = options.propagation else { return };
     let mut finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -135,7 +135,7 @@ fn propagate(object: &mut Value, options: &DeleteOptions) {
     set_meta(object, "finalizers", if finalizers.is_empty() { Value::Null } else { Value::Array(finalizers) });
 }
 
-/// A pod that no node runs, or that is over, needs no time to end.
+/// The grace period of a pod: none if it is on no node or has ended.
 fn pod_grace(pod: &Value, options: &DeleteOptions) -> u64 {
     let over = matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
     if over || pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
@@ -151,7 +151,7 @@ fn check_preconditions(call: &Call<'_>, options: &DeleteOptions, object: &Value)
     for (asked, field) in [(&wanted.uid, "uid"), (&wanted.resource_version, "resourceVersion")] {
         let have = meta(object, field);
         if let Some(asked) = asked.as_deref().filter(|asked| *asked != have) {
-            let why = format!("the {field} in the precondition is {asked}, and that of the object {have}");
+            let why = format!("Precondition failed: {field} in precondition: {asked}, {field} in object meta: {have}");
             // The kind, not the plural: Kubernetes names it so here.
             let about = About { group: &call.kind().group, resource: &call.kind().kind, name: meta(object, "name") };
             return Err(Failure::conflict(about, &why));

@@ -1,4 +1,4 @@
-//! Which groups, versions and resources there are: the old documents, the aggregated one, and the index of `OpenAPI`.
+//! Discovery of groups, versions and resources: the unaggregated documents, the aggregated one, and the index of `OpenAPI`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const ORDER: [&str; 8] = [
     "authorization.k8s.io",
 ];
 
-/// The document at a path that names no objects, in a form that the client takes.
+/// The document at a path without objects, in an encoding that the client accepts.
 pub fn answer(kinds: &[&Kind], target: &Target, wanted: Option<&str>) -> Result<(Value, Accepted), Failure> {
     let roots = matches!(target, Target::CoreVersions | Target::Groups);
     let accepted = accept(wanted, if roots { &[Shape::Plain, Shape::Discovery] } else { &[Shape::Plain] })?;
@@ -55,12 +55,12 @@ pub fn answer(kinds: &[&Kind], target: &Target, wanted: Option<&str>) -> Result<
             let kinds: Vec<&Kind> = kinds.iter().filter(of_version).copied().collect();
             (!kinds.is_empty()).then(|| openapi::document(&kinds))
         }
-        Target::Health | Target::Objects(_) | Target::Nowhere => None,
+        Target::Health | Target::Objects(_) | Target::NotFound => None,
     };
     document.map(|document| (document, accepted)).ok_or_else(Failure::no_such_path)
 }
 
-/// `/version`. The version is that of the server whose answers are kept to, marked as ours.
+/// `/version`: the version of kube-apiserver whose behaviour this server has, marked as ours.
 fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "gitVersion": "v1.36.4+portolan", "gitCommit": "", "gitTreeState": "",
@@ -123,7 +123,7 @@ fn aggregated(kinds: &[&Kind], groups: &[(&str, Vec<&str>)]) -> Value {
 }
 
 fn aggregated_resource(kind: &Kind) -> Value {
-    // Built-in kinds leave the group and version of what they answer with to the reader.
+    // Built-in kinds omit the group and version of their response kind.
     let (group, version) = if kind.custom { (kind.group.as_str(), kind.version.as_str()) } else { ("", "") };
     let own = json!({ "group": group, "version": version, "kind": kind.kind });
     let mut entry = json!({

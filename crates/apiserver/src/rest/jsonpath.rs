@@ -5,10 +5,10 @@ use serde_json::Value;
 
 /// A path that was read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct JsonPath(Vec<Step>);
+pub struct JsonPath(Vec<Segment>);
 
 #[derive(Debug, Clone, PartialEq)]
-enum Step {
+enum Segment {
     Field(String),
     Index(usize),
     All,
@@ -20,16 +20,16 @@ impl JsonPath {
     /// Reads a path; none for what is outside of the part known here.
     pub fn parse(text: &str) -> Option<Self> {
         let mut rest = text.strip_prefix('$').unwrap_or(text);
-        let mut steps = Vec::new();
+        let mut segments = Vec::new();
         while !rest.is_empty() {
-            let (step, behind) = match rest.strip_prefix('[') {
+            let (segment, behind) = match rest.strip_prefix('[') {
                 Some(inner) => bracket(inner)?,
                 None => field(rest.strip_prefix('.')?)?,
             };
-            steps.push(step);
+            segments.push(segment);
             rest = behind;
         }
-        Some(Self(steps))
+        Some(Self(segments))
     }
 
     /// The first that the path leads to.
@@ -38,21 +38,21 @@ impl JsonPath {
     }
 }
 
-fn first<'v>(steps: &[Step], value: &'v Value) -> Option<&'v Value> {
-    let Some((step, rest)) = steps.split_first() else { return Some(value) };
+fn first<'v>(segments: &[Segment], value: &'v Value) -> Option<&'v Value> {
+    let Some((segment, rest)) = segments.split_first() else { return Some(value) };
     let items = || value.as_array().into_iter().flatten();
-    match step {
-        Step::Field(name) => first(rest, value.get(name)?),
-        Step::Index(index) => first(rest, value.get(index)?),
-        Step::All => items().find_map(|item| first(rest, item)),
-        Step::Where(path, wanted) => {
+    match segment {
+        Segment::Field(name) => first(rest, value.get(name)?),
+        Segment::Index(index) => first(rest, value.get(index)?),
+        Segment::All => items().find_map(|item| first(rest, item)),
+        Segment::Where(path, wanted) => {
             items().filter(|item| path.first(item) == Some(wanted)).find_map(|item| first(rest, item))
         }
     }
 }
 
 /// Reads a name up to the next dot or bracket that is not escaped.
-fn field(text: &str) -> Option<(Step, &str)> {
+fn field(text: &str) -> Option<(Segment, &str)> {
     let mut escaped = false;
     let end = text.find(|letter| {
         let ends = !escaped && matches!(letter, '.' | '[' | ' ' | '=');
@@ -60,25 +60,25 @@ fn field(text: &str) -> Option<(Step, &str)> {
         ends
     });
     let (name, rest) = text.split_at(end.unwrap_or(text.len()));
-    (!name.is_empty()).then(|| (Step::Field(name.replace('\\', "")), rest))
+    (!name.is_empty()).then(|| (Segment::Field(name.replace('\\', "")), rest))
 }
 
 /// Reads what stands behind `[`, with its closing bracket.
-fn bracket(text: &str) -> Option<(Step, &str)> {
+fn bracket(text: &str) -> Option<(Segment, &str)> {
     if let Some(condition) = text.strip_prefix("?(@") {
         let (condition, rest) = condition.split_once(")]")?;
         let (path, value) = condition.split_once("==")?;
         let value = value.trim();
         let value = unquoted(value).map_or_else(|| serde_json::from_str(value).ok(), |text| Some(text.into()))?;
-        return Some((Step::Where(JsonPath::parse(path.trim())?, value), rest));
+        return Some((Segment::Where(JsonPath::parse(path.trim())?, value), rest));
     }
     let (inner, rest) = text.split_once(']')?;
-    let step = match unquoted(inner) {
-        Some(name) => Step::Field(name.replace('\\', "")),
-        None if inner == "*" => Step::All,
-        None => Step::Index(inner.parse().ok()?),
+    let segment = match unquoted(inner) {
+        Some(name) => Segment::Field(name.replace('\\', "")),
+        None if inner == "*" => Segment::All,
+        None => Segment::Index(inner.parse().ok()?),
     };
-    Some((step, rest))
+    Some((segment, rest))
 }
 
 fn unquoted(text: &str) -> Option<&str> {

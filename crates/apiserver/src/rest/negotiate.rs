@@ -1,18 +1,18 @@
-//! Which form an answer takes and which form a body has: `Accept` and `Content-Type`.
+//! Content negotiation: `Accept` and `Content-Type`.
 
 use http::StatusCode;
 use serde_json::Value;
 
 use crate::status::Failure;
 
-/// Encodings that are spoken here. Protobuf is not: clients that offer JSON beside it get JSON.
+/// Supported encodings. Protobuf is not supported: clients that also accept JSON get JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Json,
     Yaml,
 }
 
-/// What an answer is turned into.
+/// The shape of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// The object or list itself.
@@ -26,14 +26,14 @@ pub enum Shape {
     Discovery,
 }
 
-/// What was agreed on for an answer.
+/// The negotiated form of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     pub form: Form,
     pub shape: Shape,
 }
 
-/// The shapes in which objects are shown.
+/// The shapes of responses with objects.
 pub const OBJECTS: &[Shape] = &[Shape::Plain, Shape::Table, Shape::Partial, Shape::PartialList];
 
 const JSON: &str = "application/json";
@@ -53,7 +53,7 @@ impl Accepted {
     }
 }
 
-/// Chooses the form and the shape of an answer, among those `offered`, from the `Accept` header.
+/// Chooses the encoding and the shape of a response, among those `offered`, from the `Accept` header.
 pub fn accept(header: Option<&str>, offered: &[Shape]) -> Result<Accepted, Failure> {
     let header = header.filter(|header| !header.is_empty()).unwrap_or("*/*");
     let mut choices: Vec<(f32, Accepted)> = header.split(',').filter_map(choice).collect();
@@ -88,7 +88,7 @@ pub fn encode(value: &Value, form: Form) -> Vec<u8> {
     }
 }
 
-/// One choice of an `Accept` header with its quality; none for what is not known here.
+/// One choice of an `Accept` header with its quality; none if it is not supported.
 fn choice(text: &str) -> Option<(f32, Accepted)> {
     let mut parts = text.split(';').map(str::trim);
     let form = match parts.next()? {

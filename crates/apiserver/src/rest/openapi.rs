@@ -1,7 +1,7 @@
 //! OpenAPI v3: an index, and one document per group and version, for `kubectl explain` and `apply`.
 //!
-//! Documents say what kubectl looks at: the schemas with their kinds, and for each kind the patch operation, which
-//! tells by its parameters and content types what may be left to the server.
+//! Documents have what kubectl reads: the schemas with their kinds, and for each kind the patch operation, whose
+//! parameters and content types tell kubectl what the server supports.
 
 use std::sync::LazyLock;
 

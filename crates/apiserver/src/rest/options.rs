@@ -1,4 +1,4 @@
-//! Query parameters of every verb, read and checked.
+//! Query parameters of every verb, parsed and checked.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -25,12 +25,12 @@ impl Query {
         self.first(name).unwrap_or_default()
     }
 
-    /// A flag: every value but `false` and `0` is a yes, even the empty one.
+    /// A flag: every value but `false` and `0` is true, even the empty one.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.first(name).map(|value| !(value.eq_ignore_ascii_case("false") || value == "0"))
     }
 
-    /// Whether a list is to go on with what comes.
+    /// Whether a list is a watch.
     pub fn is_watch(&self) -> bool {
         self.flag("watch") == Some(true)
     }
@@ -49,7 +49,7 @@ impl Query {
     }
 }
 
-/// What a list, a watch or a collection delete is about.
+/// The options of a list, a watch or a deletion of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListOptions {
     pub labels: LabelSelector,
@@ -57,12 +57,12 @@ pub struct ListOptions {
     pub bookmarks: bool,
     /// As it was written: empty and `0` mean different things.
     pub resource_version: String,
-    /// Whether the list is to be that of this very version; otherwise a newer one will do.
+    /// Whether the list must have exactly this version; otherwise a newer one is fine.
     pub exact: bool,
     pub timeout_seconds: Option<i64>,
     /// 0 or less is no limit.
     pub limit: i64,
-    /// The page to go on with.
+    /// The page to continue with.
     pub page: Option<Token>,
     pub send_initial_events: bool,
 }
@@ -76,12 +76,12 @@ pub struct Token {
 }
 
 impl ListOptions {
-    /// Whether an object is among those that are asked for.
+    /// Whether an object matches the selectors.
     pub fn select(&self, object: &serde_json::Value) -> bool {
         self.labels.matches(object) && self.fields.matches(object)
     }
 
-    /// Whether all of them are.
+    /// Whether there are no selectors.
     pub fn select_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -103,7 +103,7 @@ impl ListOptions {
         options.check(query, watch)?;
         options.fields.check(kind)?;
         let from_any = matches!(options.resource_version.as_str(), "" | "0");
-        // A watch from nowhere in particular begins with what there is.
+        // A watch without a resource version begins with the existing objects.
         options.send_initial_events |= watch && from_any && query.first("sendInitialEvents").is_none();
         let page = query.text("continue");
         if !page.is_empty() {
@@ -120,34 +120,34 @@ impl ListOptions {
         let (matching, version) = (query.text("resourceVersionMatch"), self.resource_version.as_str());
         let (set, initial) = (!matching.is_empty(), query.first("sendInitialEvents").is_some());
         let (pages, newer) = (!query.text("continue").is_empty(), matching == "NotOlderThan");
-        let mut faults = Faults::of("ListOptions");
+        let mut errors = OptionErrors::of("ListOptions");
         let field = "resourceVersionMatch";
         if watch {
-            faults.note(initial && !newer, FORBIDDEN, field, "sendInitialEvents needs NotOlderThan");
-            faults.note(set && !initial, FORBIDDEN, field, "a watch needs sendInitialEvents for it");
-            faults.note(set && !newer, NOT_SUPPORTED, field, "a watch knows NotOlderThan only");
+            errors.note(initial && !newer, FORBIDDEN, field, "sendInitialEvents needs NotOlderThan");
+            errors.note(set && !initial, FORBIDDEN, field, "a watch needs sendInitialEvents for it");
+            errors.note(set && !newer, NOT_SUPPORTED, field, "a watch knows NotOlderThan only");
         } else {
-            faults.note(set && version.is_empty(), FORBIDDEN, field, "it needs a resourceVersion");
-            faults.note(set && !newer && !self.exact, NOT_SUPPORTED, field, "it may be Exact or NotOlderThan");
-            faults.note(self.exact && version == "0", FORBIDDEN, field, "0 is no exact version");
-            faults.note(initial, FORBIDDEN, "sendInitialEvents", "it is for watches only");
+            errors.note(set && version.is_empty(), FORBIDDEN, field, "it needs a resourceVersion");
+            errors.note(set && !newer && !self.exact, NOT_SUPPORTED, field, "it may be Exact or NotOlderThan");
+            errors.note(self.exact && version == "0", FORBIDDEN, field, "0 is no exact version");
+            errors.note(initial, FORBIDDEN, "sendInitialEvents", "it is for watches only");
         }
-        faults.note(set && pages, FORBIDDEN, field, "it is not allowed with continue");
-        faults.check()
+        errors.note(set && pages, FORBIDDEN, field, "it is not allowed with continue");
+        errors.check()
     }
 }
 
 impl Token {
-    /// The text that clients hand back.
+    /// The text that clients send back.
     pub fn encode(&self) -> String {
         BASE64_URL_SAFE_NO_PAD.encode(serde_json::json!(self).to_string())
     }
 
-    /// Reads what a client handed back.
+    /// Decodes what a client sent back.
     pub fn decode(text: &str) -> Result<Self, Failure> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok();
         let token = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        token.ok_or_else(|| Failure::bad_request("the continue token is not one of this server"))
+        token.ok_or_else(|| Failure::bad_request("the continue token is not valid"))
     }
 }
 
@@ -159,7 +159,7 @@ pub fn revision(text: &str) -> Result<Option<u64>, Failure> {
     text.parse().map(Some).map_err(|_| Failure::bad_request(format!("resourceVersion: {text:?} is not a revision")))
 }
 
-/// The query parameter `fieldValidation`: what to do with faults of a document that do not stop it.
+/// The query parameter `fieldValidation`: what to do with unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValidation {
     Ignore,
@@ -167,13 +167,13 @@ pub enum FieldValidation {
     Strict,
 }
 
-/// How a write is done.
+/// The options of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteOptions {
     pub dry_run: bool,
     /// Empty when the client names none.
     pub field_manager: String,
-    /// What happens to fields that nobody knows, and to fields that stand twice.
+    /// What to do with unknown and duplicate fields.
     pub field_validation: FieldValidation,
     /// Take fields from other managers; apply only.
     pub force: bool,
@@ -192,35 +192,35 @@ pub enum WriteKind {
 impl WriteOptions {
     /// Reads the options of a write.
     pub fn parse(query: &Query, kind: WriteKind) -> Result<Self, Failure> {
-        let mut faults = Faults::of(match kind {
+        let mut errors = OptionErrors::of(match kind {
             WriteKind::Create => "CreateOptions",
             WriteKind::Update => "UpdateOptions",
             WriteKind::Patch | WriteKind::Apply => "PatchOptions",
         });
         let (manager, force, applies) = (query.text("fieldManager"), query.flag("force"), kind == WriteKind::Apply);
-        faults.note(applies && manager.is_empty(), "FieldValueRequired", "fieldManager", "an apply patch needs it");
+        errors.note(applies && manager.is_empty(), "FieldValueRequired", "fieldManager", "an apply patch needs it");
         let forced = kind == WriteKind::Patch && force.is_some();
-        faults.note(forced, FORBIDDEN, "force", "it is for apply patches only");
-        faults.note(manager.len() > 128, "FieldValueTooLong", "fieldManager", "it has more than 128 bytes");
+        errors.note(forced, FORBIDDEN, "force", "it is for apply patches only");
+        errors.note(manager.len() > 128, "FieldValueTooLong", "fieldManager", "it has more than 128 bytes");
         let unprintable = manager.chars().any(char::is_control);
-        faults.note(unprintable, "FieldValueInvalid", "fieldManager", "it is not printable");
-        let dry_run = faults.dry_run(&query.all("dryRun"));
+        errors.note(unprintable, "FieldValueInvalid", "fieldManager", "it is not printable");
+        let dry_run = errors.dry_run(&query.all("dryRun"));
         let field_validation = match query.text("fieldValidation") {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
                 let unknown = !matches!(other, "" | "Warn");
-                faults.note(unknown, NOT_SUPPORTED, "fieldValidation", "it may be Ignore, Warn or Strict");
+                errors.note(unknown, NOT_SUPPORTED, "fieldValidation", "it may be Ignore, Warn or Strict");
                 FieldValidation::Warn
             }
         };
-        faults.check()?;
+        errors.check()?;
         let force = applies && force.unwrap_or_default();
         Ok(Self { dry_run, field_manager: manager.to_owned(), field_validation, force })
     }
 }
 
-/// How objects are deleted.
+/// The options of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
     pub dry_run: bool,
@@ -229,7 +229,7 @@ pub struct DeleteOptions {
     pub propagation: Option<Propagation>,
 }
 
-/// What an object must still be to be deleted.
+/// What must hold for an object to be deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preconditions {
@@ -237,7 +237,7 @@ pub struct Preconditions {
     pub resource_version: Option<String>,
 }
 
-/// What happens to those that an object owns.
+/// What happens to the dependents of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     Foreground,
@@ -245,10 +245,10 @@ pub enum Propagation {
     Orphan,
 }
 
-/// Options of a deletion as the client wrote them.
+/// The options of a deletion as the client sent them.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct RawDeleteOptions {
     kind: Option<String>,
     dry_run: Option<Vec<String>>,
     grace_period_seconds: Option<i64>,
@@ -262,12 +262,12 @@ impl DeleteOptions {
     /// Reads the options; a body that is not empty makes the query count for nothing.
     pub fn parse(query: &Query, form: Form, body: &[u8]) -> Result<Self, Failure> {
         let written = if body.is_empty() {
-            Written {
+            RawDeleteOptions {
                 dry_run: Some(query.all("dryRun")),
                 grace_period_seconds: query.integer("gracePeriodSeconds")?,
                 propagation_policy: query.first("propagationPolicy").map(str::to_owned),
                 orphan_dependents: query.flag("orphanDependents"),
-                ..Written::default()
+                ..RawDeleteOptions::default()
             }
         } else {
             serde_json::from_value(decode(form, body)?)
@@ -276,21 +276,21 @@ impl DeleteOptions {
         if let Some(kind) = written.kind.filter(|kind| !matches!(kind.as_str(), "" | "DeleteOptions")) {
             return Err(Failure::bad_request(format!("a deletion takes DeleteOptions, not a {kind}")));
         }
-        let mut faults = Faults::of("DeleteOptions");
+        let mut errors = OptionErrors::of("DeleteOptions");
         let propagation = match written.propagation_policy.as_deref() {
             Some("Foreground") => Some(Propagation::Foreground),
             Some("Background") => Some(Propagation::Background),
             Some("Orphan") => Some(Propagation::Orphan),
             other => {
                 let message = "it may be Foreground, Background or Orphan";
-                faults.note(other.is_some(), NOT_SUPPORTED, "propagationPolicy", message);
+                errors.note(other.is_some(), NOT_SUPPORTED, "propagationPolicy", message);
                 None
             }
         };
         let old = written.orphan_dependents.is_some();
-        faults.note(old, "FieldValueInvalid", "propagationPolicy", "it takes the place of orphanDependents");
-        let dry_run = faults.dry_run(&written.dry_run.unwrap_or_default());
-        faults.check()?;
+        errors.note(old, "FieldValueInvalid", "propagationPolicy", "it takes the place of orphanDependents");
+        let dry_run = errors.dry_run(&written.dry_run.unwrap_or_default());
+        errors.check()?;
         let (grace_period_seconds, preconditions) = (written.grace_period_seconds, written.preconditions);
         Ok(Self { dry_run, grace_period_seconds, preconditions: preconditions.unwrap_or_default(), propagation })
     }
@@ -299,20 +299,20 @@ impl DeleteOptions {
 const NOT_SUPPORTED: &str = "FieldValueNotSupported";
 const FORBIDDEN: &str = "FieldValueForbidden";
 
-/// The faults of options, found one by one.
-struct Faults {
+/// The errors of options, collected.
+struct OptionErrors {
     /// Such as `ListOptions`.
     kind: &'static str,
     found: Vec<Cause>,
 }
 
-impl Faults {
+impl OptionErrors {
     fn of(kind: &'static str) -> Self {
         Self { kind, found: Vec::new() }
     }
 
-    fn note(&mut self, is_fault: bool, reason: &'static str, field: &str, message: &str) {
-        if is_fault {
+    fn note(&mut self, is_error: bool, reason: &'static str, field: &str, message: &str) {
+        if is_error {
             self.found.push(Cause { reason, message: message.to_owned(), field: field.to_owned() });
         }
     }
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_a_write_names_its_field() {
+    fn each_error_of_a_write_names_its_field() {
         let long = format!("fieldManager={}", "a".repeat(130));
         for (query, kind, expected) in [
             ("dryRun=All&dryRun=x", WriteKind::Update, &["dryRun"][..]),

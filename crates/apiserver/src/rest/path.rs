@@ -26,14 +26,14 @@ pub enum Target {
     /// `/openapi/v3/apis/G/V`: the rest of the path, such as `api/v1`
     OpenApiDocument(String),
     /// Objects of a kind.
-    Objects(Place),
-    /// Nothing that is served here.
-    Nowhere,
+    Objects(ResourcePath),
+    /// Nothing that is served.
+    NotFound,
 }
 
-/// Where objects are: a kind, and perhaps a namespace, a name and a subresource.
+/// The path of objects: a resource, and perhaps a namespace, a name and a subresource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ResourcePath {
     /// Empty for the core group.
     pub group: String,
     pub version: String,
@@ -45,10 +45,10 @@ pub struct Place {
     pub subresource: Option<String>,
 }
 
-/// Reads a path, without its query.
+/// Parses a path, without its query.
 pub fn parse(path: &str) -> Target {
     let path = percent_decode_str(path).decode_utf8_lossy();
-    let Some(rest) = path.strip_prefix('/') else { return Target::Nowhere };
+    let Some(rest) = path.strip_prefix('/') else { return Target::NotFound };
     let segments: Vec<&str> = rest.trim_end_matches('/').split('/').collect();
     match segments.as_slice() {
         ["version"] => Target::Version,
@@ -62,26 +62,26 @@ pub fn parse(path: &str) -> Target {
         ["apis", group] => Target::Group((*group).to_owned()),
         ["apis", group, version] => Target::Resources { group: (*group).to_owned(), version: (*version).to_owned() },
         ["apis", group, version, rest @ ..] => Target::Objects(place(group, version, rest)),
-        _ => Target::Nowhere,
+        _ => Target::NotFound,
     }
 }
 
 /// Refuses names that could not be a segment of a path.
 pub fn check_name(name: &str) -> Result<(), Failure> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '%']) {
-        return Err(Failure::bad_request(format!("{name:?} is not a name: it may not be a part of a path")));
+        return Err(Failure::bad_request(format!("{name:?} is not a valid name in a path")));
     }
     Ok(())
 }
 
-fn place(group: &str, version: &str, segments: &[&str]) -> Place {
+fn place(group: &str, version: &str, segments: &[&str]) -> ResourcePath {
     let (namespace, segments) = match segments {
         ["namespaces", _, "status" | "finalize", ..] => (None, segments),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
         all => (None, all),
     };
     let owned = |text: &&str| (*text).to_owned();
-    Place {
+    ResourcePath {
         group: group.to_owned(),
         version: version.to_owned(),
         resource: segments.first().map(owned).unwrap_or_default(),
@@ -96,19 +96,19 @@ fn place(group: &str, version: &str, segments: &[&str]) -> Place {
 mod tests {
     use super::*;
 
-    fn objects(path: &str) -> Place {
+    fn objects(path: &str) -> ResourcePath {
         let Target::Objects(place) = parse(path) else { panic!("{path} names no objects") };
         place
     }
 
-    fn core(resource: &str, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> Place {
-        Place {
+    fn core(resource: &str, namespace: Option<&str>, name: Option<&str>, subresource: Option<&str>) -> ResourcePath {
+        ResourcePath {
             version: "v1".to_owned(),
             resource: resource.to_owned(),
             namespace: namespace.map(str::to_owned),
             name: name.map(str::to_owned),
             subresource: subresource.map(str::to_owned),
-            ..Place::default()
+            ..ResourcePath::default()
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(objects("/api/v1/namespaces//pods"), core("pods", None, None, None));
         assert_eq!(objects("/api/v1//pods"), core("", None, Some("pods"), None));
         assert_eq!(objects("/api/v1/namespaces/a/pods//status").name.as_deref(), Some(""));
-        assert_eq!(parse("//api/v1/pods"), Target::Nowhere);
+        assert_eq!(parse("//api/v1/pods"), Target::NotFound);
     }
 
     #[test]
@@ -154,12 +154,12 @@ mod tests {
         assert_eq!(parse("/api/v1/"), Target::Resources { group: String::new(), version: "v1".to_owned() });
         assert_eq!(parse("/openapi/v3/api/v1"), Target::OpenApiDocument("api/v1".to_owned()));
         for nowhere in ["/openapi/v2", "/", "", "/livez/ping"] {
-            assert_eq!(parse(nowhere), Target::Nowhere, "{nowhere}");
+            assert_eq!(parse(nowhere), Target::NotFound, "{nowhere}");
         }
     }
 
     #[test]
-    fn names_that_are_tricks_are_refused() {
+    fn names_that_could_change_the_path_are_refused() {
         for name in ["", ".", "..", "%zz", "a/b"] {
             assert_eq!(check_name(name).unwrap_err().code, 400, "{name}");
         }

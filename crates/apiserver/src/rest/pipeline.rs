@@ -1,5 +1,5 @@
-//! The steps that every write walks: decode, default, keep the books, admit (mutating), validate, admit (validating),
-//! commit under the revision that was read. What the server itself writes (uid, generation) is set in between.
+//! The steps of every write: decode, default, track field owners, admit (mutating), validate, admit (validating),
+//! commit under the revision that was read. Fields of the server (uid, generation) are set in between.
 
 use std::sync::Arc;
 
@@ -7,42 +7,42 @@ use http::{StatusCode, header};
 use serde_json::Value;
 use tokio::sync::MutexGuard;
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{FieldValidation, WriteKind, WriteOptions, revision};
-use super::route::Part;
-use super::show::Said;
+use super::response::Reply;
+use super::route::Subresource;
 use super::webhooks::{Review, Stage};
-use super::{body, negotiate, read};
+use super::{body, negotiate};
 use crate::admission::Operation;
 use crate::kinds::{defaults, events, strategy, validate};
 use crate::object::{get_meta, has_finalizers, is_deleting, meta, set_meta};
 use crate::patch::{self, apply};
 use crate::schema::{prune, strict};
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::{About, Failure};
 use crate::store::{Change, Entry, Expect, Refused};
 use crate::{crd, schema};
 
-/// How often a write is tried again when others write the same object.
+/// How often a write is retried when others write the same object.
 const TRIES: usize = 5;
 
-/// Who keeps the field owners of a write.
+/// Whether `managedFields` have been updated for a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Books {
-    /// The write is an update by its manager.
+pub(super) enum FieldManagement {
+    /// The write is to be tracked as an update by its manager.
     Update,
-    /// They were kept already.
-    Kept,
+    /// They are up to date.
+    Done,
 }
 
-/// A write under way.
-pub(super) struct Write<'a, 'c> {
+/// A write request in progress.
+pub(super) struct WriteRequest<'a, 'c> {
     pub(super) call: &'a Call<'c>,
     pub(super) options: WriteOptions,
     manager: String,
 }
 
-impl<'a, 'c> Write<'a, 'c> {
+impl<'a, 'c> WriteRequest<'a, 'c> {
     pub(super) fn new(call: &'a Call<'c>, kind: WriteKind) -> Result<Self, Failure> {
         let options = WriteOptions::parse(&call.query, kind)?;
         let manager = match options.field_manager.as_str() {
@@ -52,7 +52,7 @@ impl<'a, 'c> Write<'a, 'c> {
         Ok(Self { call, options, manager })
     }
 
-    /// Reads the object of a create or update, with what is wrong with its fields as warnings or as the refusal.
+    /// Decodes the object of a create or update; field errors become warnings or the failure.
     pub(super) fn decode(&self, bytes: &[u8]) -> Result<Value, Failure> {
         let kind = self.call.kind();
         let form = negotiate::content(self.call.header(header::CONTENT_TYPE))?;
@@ -62,7 +62,7 @@ impl<'a, 'c> Write<'a, 'c> {
         if kind.custom {
             faults.extend(strict::unknown_fields(&unknown));
         } else {
-            patch::settle_nulls(kind, &mut object);
+            patch::remove_nulls(kind, &mut object);
         }
         match self.options.field_validation {
             FieldValidation::Warn => self.call.warn(faults),
@@ -75,65 +75,73 @@ impl<'a, 'c> Write<'a, 'c> {
         Ok(object)
     }
 
-    /// Writes what `change` makes of the stored object, again if someone else wrote in between.
+    /// Writes what `change` makes of the stored object; retried if another write came in between.
     pub(super) async fn change(
         &self,
-        books: Books,
+        field_management: FieldManagement,
         change: impl Fn(&Value) -> Result<Value, Failure>,
-    ) -> Result<Said, Failure> {
+    ) -> Result<Reply, Failure> {
         for _ in 0..TRIES {
-            let (entry, old) = read::stored(self.call)?;
+            let (entry, old) = self.call.stored()?;
             let new = change(&old)?;
             if revision(meta(&new, "resourceVersion"))?.is_some_and(|asked| asked != entry.revision) {
                 break;
             }
-            if let Some(said) = self.replace(&old, entry.revision, new, books).await? {
+            if let Some(said) = self.replace(&old, entry.revision, new, field_management).await? {
                 return Ok(said);
             }
         }
         Err(modified(self.call.about()))
     }
 
-    /// Admits, validates and commits `new` over `old`; none when someone else wrote in between.
-    async fn replace(&self, old: &Value, at: u64, mut new: Value, books: Books) -> Result<Option<Said>, Failure> {
+    /// Admits, validates and commits `new` over `old`; none when another write came in between.
+    async fn replace(
+        &self,
+        old: &Value,
+        at: u64,
+        mut new: Value,
+        field_management: FieldManagement,
+    ) -> Result<Option<Reply>, Failure> {
         let (call, code) = (self.call, StatusCode::OK);
         let kind = call.kind();
         set_meta(&mut new, "resourceVersion", get_meta(old, "resourceVersion"));
         self.default(&mut new);
-        if books == Books::Update && call.part != Part::Finalize {
-            apply::updated(&self.books(), Some(old), &mut new);
+        if field_management == FieldManagement::Update && call.subresource != Subresource::Finalize {
+            apply::track_update(&self.field_manager(), Some(old), &mut new);
         }
-        // What the server fills in or takes back from here on is nobody's doing.
-        match call.part {
-            Part::Finalize => {
+        // What the server sets or resets from here on has no field owner.
+        match call.subresource {
+            Subresource::Finalize => {
                 let finalizers = new["spec"]["finalizers"].clone();
                 new = old.clone();
                 new["spec"]["finalizers"] = finalizers;
             }
-            Part::Status => strategy::prepare_for_update(kind, &mut new, old, strategy::Part::Status),
-            Part::Whole | Part::Scale => strategy::prepare_for_update(kind, &mut new, old, strategy::Part::Main),
+            Subresource::Status => strategy::prepare_for_update(kind, &mut new, old, strategy::Strategy::Status),
+            Subresource::Main | Subresource::Scale => {
+                strategy::prepare_for_update(kind, &mut new, old, strategy::Strategy::Main)
+            }
         }
-        if self.is_definition() && call.part == Part::Whole {
+        if self.is_definition() && call.subresource == Subresource::Main {
             crd::prepare(&mut new, Some(old));
         }
         let _allocation = self.admit(Operation::Update, &call.name, &mut new, Some(old)).await?;
-        apply::keep_times(old, &mut new);
+        apply::keep_timestamps(old, &mut new);
         if new == *old || self.options.dry_run {
-            return Ok(Some(Said::Object { code, object: new }));
+            return Ok(Some(Reply::Object { code, object: new }));
         }
         let grace = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
-        let last = is_deleting(old) && grace == 0 && !has_finalizers(&new) && nothing_else_keeps(&new);
+        let last = is_deleting(old) && grace == 0 && !has_finalizers(&new) && has_no_spec_finalizers(&new);
         if !last {
             let stored = commit(call, &call.name, Expect::Revision(at), new, last).await?;
-            return Ok(stored.map(|entry| Said::Stored { code, entry }));
+            return Ok(stored.map(|entry| Reply::Stored { code, entry }));
         }
-        // Watchers see an object that goes as it was; who let it go sees what they wrote.
+        // Watchers see the last state of a deleted object; the client sees what it wrote.
         let stored = commit(call, &call.name, Expect::Revision(at), old.clone(), last).await?;
-        Ok(stored.map(|_| Said::Object { code, object: new }))
+        Ok(stored.map(|_| Reply::Object { code, object: new }))
     }
 
-    /// Gives a Service its addresses, asks the webhooks and validates. The guard is to be held until the commit, so that
-    /// no two Services get one address.
+    /// Assigns the addresses of a Service, calls the webhooks and validates. The guard is to be held until the commit, so that
+    /// no two Services get the same address.
     pub(super) async fn admit(
         &self,
         operation: Operation,
@@ -143,7 +151,7 @@ impl<'a, 'c> Write<'a, 'c> {
     ) -> Result<Option<MutexGuard<'_, ()>>, Failure> {
         let call = self.call;
         let mut allocation = None;
-        if is_core(call, "Service") && call.part == Part::Whole {
+        if call.is_core("Service") && call.subresource == Subresource::Main {
             allocation = Some(call.server.allocation.lock().await);
             call.server.assign_addresses(object, old)?;
         }
@@ -154,7 +162,7 @@ impl<'a, 'c> Write<'a, 'c> {
             review.send(object, Stage::Mutate).await?;
             if *object != before {
                 self.default(object);
-                apply::updated(&self.books(), Some(&before), object);
+                apply::track_update(&self.field_manager(), Some(&before), object);
             }
         }
         self.check(object, old)?;
@@ -162,7 +170,7 @@ impl<'a, 'c> Write<'a, 'c> {
         Ok(allocation)
     }
 
-    /// Fills in what the kind's schema or its built-in rules leave to the server.
+    /// Fills in the defaults of the kind's schema or its built-in rules.
     pub(super) fn default(&self, object: &mut Value) {
         let kind = self.call.kind();
         if kind.custom {
@@ -175,7 +183,7 @@ impl<'a, 'c> Write<'a, 'c> {
         }
     }
 
-    /// Whether the steps are to be taken that only definitions of kinds take.
+    /// Whether the object is a CustomResourceDefinition.
     pub(super) fn is_definition(&self) -> bool {
         let kind = self.call.kind();
         kind.kind == "CustomResourceDefinition" && !kind.custom
@@ -184,37 +192,39 @@ impl<'a, 'c> Write<'a, 'c> {
     /// Refuses an object that breaks the rules of its kind.
     fn check(&self, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
         let (kind, served) = (self.call.kind(), &self.call.served);
-        let status_only = self.call.part == Part::Status;
-        let part = if status_only { strategy::Part::Status } else { strategy::Part::Main };
+        let status_only = self.call.subresource == Subresource::Status;
+        let part = if status_only { strategy::Strategy::Status } else { strategy::Strategy::Main };
         let mut causes = validate::validate(kind, new, old, part);
         if kind.custom {
-            let counts = kind.scale.iter().flat_map(|scale| crd::scale_faults(scale, new, status_only)).collect();
+            let counts = kind.scale.iter().flat_map(|scale| crd::scale_errors(scale, new, status_only)).collect();
             let (schema, rules) = (&kind.schema, &served.rules);
             causes.extend(match old.filter(|_| status_only) {
                 Some(old) => schema::validate::validate_status(schema, rules, new, old, counts),
                 None => schema::validate::validate_with_rules(schema, rules, new, old, counts),
             });
-        } else if self.is_definition() && self.call.part == Part::Whole {
+        } else if self.is_definition() && self.call.subresource == Subresource::Main {
             causes.extend(crd::validate_definition(new, old));
         }
         if causes.is_empty() {
             return Ok(());
         }
-        // Events are those of the core group, whichever shows them.
+        // Events belong to the core group, whichever group shows them.
         let group = if events::is_view(kind) { "" } else { &kind.group };
         Err(Failure::invalid(About { group, resource: &kind.kind, name: meta(new, "name") }, &causes))
     }
 
-    /// Refuses an object that names another than the path does.
+    /// Refuses an object whose name differs from the path.
     pub(super) fn check_name(&self, object: &Value) -> Result<(), Failure> {
         let (named, name) = (meta(object, "name"), &self.call.name);
         if named == name {
             return Ok(());
         }
-        Err(Failure::bad_request(format!("the object is named {named:?}, and the path is that of {name:?}")))
+        Err(Failure::bad_request(format!(
+            "the name of the object ({named:?}) does not match the name on the URL ({name:?})"
+        )))
     }
 
-    /// Puts an object into the namespace of the path, and refuses one of another.
+    /// Sets the namespace of the path, and refuses an object of another.
     pub(super) fn check_namespace(&self, object: &mut Value) -> Result<(), Failure> {
         let (named, namespace) = (meta(object, "namespace"), &self.call.namespace);
         if !self.call.kind().namespaced {
@@ -222,26 +232,28 @@ impl<'a, 'c> Write<'a, 'c> {
         } else if named.is_empty() {
             set_meta(object, "namespace", namespace.as_str());
         } else if named != namespace {
-            let message = format!("the object is in namespace {named:?}, and the path is that of {namespace:?}");
+            let message = format!(
+                "the namespace of the object ({named:?}) does not match the namespace on the URL ({namespace:?})"
+            );
             return Err(Failure::bad_request(message));
         }
         Ok(())
     }
 
-    /// What the bookkeeping of fields is to know of this write.
-    pub(super) fn books(&self) -> apply::Write<'_> {
+    /// The field manager of this write.
+    pub(super) fn field_manager(&self) -> apply::FieldManager<'_> {
         let call = self.call;
-        apply::Write { kind: call.kind(), manager: &self.manager, subresource: call.subresource(), now: call.now }
+        apply::FieldManager {
+            kind: call.kind(),
+            manager: &self.manager,
+            subresource: call.subresource_name(),
+            now: call.now,
+        }
     }
 }
 
-/// Whether the request is for objects of this kind of the core group.
-pub(super) fn is_core(call: &Call<'_>, kind: &str) -> bool {
-    call.kind().group.is_empty() && call.kind().kind == kind
-}
-
-/// A Namespace is also kept by the finalizers in its spec.
-pub(super) fn nothing_else_keeps(object: &Value) -> bool {
+/// Whether the finalizers in the spec of a Namespace, if it is one, are gone.
+pub(super) fn has_no_spec_finalizers(object: &Value) -> bool {
     object["kind"] != "Namespace" || object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
 }
 
@@ -250,7 +262,7 @@ pub(super) fn modified(about: About<'_>) -> Failure {
     Failure::conflict(about, why)
 }
 
-/// Stores an object, or lets it go for good (`last`), and gives it as it is stored; none when someone else wrote in
+/// Stores an object, or deletes it (`last`), and returns it as stored; none when another write came in
 /// between.
 pub(super) async fn commit(
     call: &Call<'_>,
@@ -261,11 +273,11 @@ pub(super) async fn commit(
 ) -> Result<Option<Arc<Entry>>, Failure> {
     let served = call.served.clone();
     let change = move |revision| {
-        let bytes = Inner::encode(&served.kind, object, revision);
+        let bytes = ServerState::encode(&served.kind, object, revision);
         if last { Change::Delete(bytes) } else { Change::Set(bytes) }
     };
     let about = About { name, ..call.about() };
-    match call.server.store.commit(read::key(call, name), expect, change).await {
+    match call.server.store.commit(call.key(name), expect, change).await {
         Ok(entry) => {
             call.server.wrote(call.kind()).await;
             Ok(Some(entry))

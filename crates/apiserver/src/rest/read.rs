@@ -3,44 +3,29 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{ListOptions, Token, revision};
-use super::route::Part;
+use super::response::Reply;
+use super::route::Subresource;
 use super::scale;
-use super::show::Said;
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::Failure;
-use crate::store::{Entry, Key, Missing, Snapshot};
+use crate::store::{Entry, Missing, Snapshot};
 
 /// `GET` of one object.
-pub(super) fn get(call: &Call<'_>) -> Result<Said, Failure> {
+pub(super) fn get(call: &Call<'_>) -> Result<Reply, Failure> {
     not_in_the_future(call, call.query.text("resourceVersion"))?;
     let code = StatusCode::OK;
-    if call.part == Part::Scale {
-        return Ok(Said::Object { code, object: scale::read(call.kind(), &stored(call)?.1)? });
+    if call.subresource == Subresource::Scale {
+        return Ok(Reply::Object { code, object: scale::read(call.kind(), &call.stored()?.1)? });
     }
-    Ok(Said::Stored { code, entry: entry(call)? })
-}
-
-/// The object that a request names, and its entry.
-pub(super) fn stored(call: &Call<'_>) -> Result<(Arc<Entry>, Value), Failure> {
-    let entry = entry(call)?;
-    let object = Inner::decode(call.kind(), &entry)?;
-    Ok((entry, object))
-}
-
-fn entry(call: &Call<'_>) -> Result<Arc<Entry>, Failure> {
-    call.server.store.get(&key(call, &call.name)).ok_or_else(|| Failure::not_found(call.about()))
-}
-
-pub(super) fn key(call: &Call<'_>, name: &str) -> Key {
-    Key::new(&call.served.resource, &call.namespace, name)
+    Ok(Reply::Stored { code, entry: call.entry()? })
 }
 
 /// `GET` of a collection.
-pub(super) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Said, Failure> {
+pub(super) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Reply, Failure> {
     let snapshot = snapshot(call, options)?;
     let start = options.page.as_ref().map(|token| token.start.as_str());
     let mut entries =
@@ -50,22 +35,22 @@ pub(super) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Said, Failu
     let mut items = Vec::new();
     while items.len() < limit {
         let Some(entry) = entries.next() else { break };
-        if everything || options.select(&Inner::decode(call.kind(), entry)?) {
+        if everything || options.select(&ServerState::decode(call.kind(), entry)?) {
             items.push(Arc::clone(entry));
         }
     }
     let mut metadata = json!({ "resourceVersion": snapshot.revision.to_string() });
     if let Some(next) = entries.peek() {
         metadata["continue"] = Token { revision: snapshot.revision, start: place(call, next) }.encode().into();
-        // Without a selector the rest can be counted; with one, someone would have to look.
+        // With a selector the rest cannot be counted without decoding it.
         if everything {
             metadata["remainingItemCount"] = entries.count().into();
         }
     }
-    Ok(Said::List { metadata, items })
+    Ok(Reply::List { metadata, items })
 }
 
-/// The place of an entry in the order of a list, as continue tokens have it.
+/// The position of an entry in a list, as in continue tokens.
 fn place(call: &Call<'_>, entry: &Entry) -> String {
     if call.namespace.is_empty() && call.kind().namespaced {
         format!("{}/{}", entry.key.namespace, entry.key.name)
@@ -87,12 +72,12 @@ fn snapshot(call: &Call<'_>, options: &ListOptions) -> Result<Snapshot, Failure>
     };
     let Some(exact) = exact else { return Ok(store.list(resource, namespace)) };
     store.list_at(resource, namespace, exact).map_err(|missing| match missing {
-        Missing::Expired(_) => Failure::expired("The list is too old to go on with: start a new one."),
+        Missing::Expired(_) => Failure::expired("The continue token is too old: start a new list."),
         Missing::Future { requested, current } => too_large(requested, current),
     })
 }
 
-/// A revision that is not there yet is refused, as Kubernetes does after waiting in vain.
+/// Refuses a future revision, as kube-apiserver does after a timeout.
 fn not_in_the_future(call: &Call<'_>, asked: &str) -> Result<(), Failure> {
     let current = call.server.store.revision();
     match revision(asked)? {

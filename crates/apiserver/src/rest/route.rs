@@ -1,12 +1,12 @@
-//! Which verb a request means, and which requests lead nowhere.
+//! The verb of a request, and which requests have none.
 
 use http::Method;
 
-use super::path::{Place, check_name};
+use super::path::{ResourcePath, check_name};
 use crate::kinds::Kind;
 use crate::status::{About, Failure};
 
-/// What is asked of objects. `List` becomes a watch when the query says so.
+/// The verb of a request for objects. `List` becomes a watch with `watch=true`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Get,
@@ -18,37 +18,38 @@ pub enum Verb {
     DeleteCollection,
 }
 
-/// Which part of an object is asked for.
+/// The subresource of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    Whole,
+pub enum Subresource {
+    /// The object itself.
+    Main,
     Status,
     Scale,
     /// Finalizers of a namespace.
     Finalize,
 }
 
-/// Finds the verb for a place of a kind that is served.
-pub fn admit(kind: &Kind, place: &Place, method: &Method) -> Result<(Verb, Part), Failure> {
+/// The verb and subresource of a request to a path of a served kind.
+pub fn resolve(kind: &Kind, place: &ResourcePath, method: &Method) -> Result<(Verb, Subresource), Failure> {
     // Collections of a namespaced kind can be read across namespaces.
     let outside = kind.namespaced != place.namespace.is_some();
     if outside && (place.namespace.is_some() || place.name.is_some()) {
         return Err(Failure::no_such_path());
     }
-    let part = part(kind, place)?;
+    let subresource = subresource(kind, place)?;
     let namespaces = is_namespaces(kind);
     let verb = Verb::of(method, place.name.is_some()).filter(|verb| match verb {
-        Verb::Get | Verb::Patch => part != Part::Finalize,
+        Verb::Get | Verb::Patch => subresource != Subresource::Finalize,
         Verb::List | Verb::Update => true,
         Verb::Create => !outside,
-        Verb::Delete => part == Part::Whole,
+        Verb::Delete => subresource == Subresource::Main,
         Verb::DeleteCollection => !outside && !namespaces,
     });
     let verb = verb.ok_or_else(Failure::method_not_allowed)?;
     for name in [place.namespace.as_deref(), place.name.as_deref()].into_iter().flatten() {
         check_name(name)?;
     }
-    Ok((verb, part))
+    Ok((verb, subresource))
 }
 
 /// Whether objects of this kind are namespaces.
@@ -56,12 +57,12 @@ pub fn is_namespaces(kind: &Kind) -> bool {
     kind.group.is_empty() && kind.plural == "namespaces"
 }
 
-fn part(kind: &Kind, place: &Place) -> Result<Part, Failure> {
+fn subresource(kind: &Kind, place: &ResourcePath) -> Result<Subresource, Failure> {
     match place.subresource.as_deref() {
-        None => Ok(Part::Whole),
-        Some("status") if kind.status => Ok(Part::Status),
-        Some("scale") if kind.scale.is_some() => Ok(Part::Scale),
-        Some("finalize") if is_namespaces(kind) => Ok(Part::Finalize),
+        None => Ok(Subresource::Main),
+        Some("status") if kind.status => Ok(Subresource::Status),
+        Some("scale") if kind.scale.is_some() => Ok(Subresource::Scale),
+        Some("finalize") if is_namespaces(kind) => Ok(Subresource::Finalize),
         Some(_) if kind.custom => {
             let name = place.name.as_deref().unwrap_or_default();
             Err(Failure::not_found(About { group: &kind.group, resource: &kind.plural, name }))
@@ -85,8 +86,8 @@ impl Verb {
         })
     }
 
-    /// The word that rules of access use.
-    pub fn word(self) -> &'static str {
+    /// The verb in RBAC rules.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::List => "list",
@@ -105,10 +106,10 @@ mod tests {
     use super::super::path::{Target, parse};
     use super::*;
 
-    fn ask(kind: &Kind, method: &str, path: &str) -> Result<(Verb, Part), Failure> {
+    fn ask(kind: &Kind, method: &str, path: &str) -> Result<(Verb, Subresource), Failure> {
         let Target::Objects(place) = parse(path) else { panic!("{path} names no objects") };
         let method = Method::from_bytes(method.as_bytes()).unwrap_or_default();
-        admit(kind, &place, &method)
+        resolve(kind, &place, &method)
     }
 
     fn code(kind: &Kind, method: &str, path: &str) -> u16 {
@@ -132,17 +133,17 @@ mod tests {
             ] {
                 assert_eq!(
                     ask(kind, method, &format!("{base}{tail}")),
-                    Ok((verb, Part::Whole)),
+                    Ok((verb, Subresource::Main)),
                     "{method} {base}{tail}"
                 );
             }
-            assert_eq!(ask(kind, "PUT", &format!("{base}/x/status")), Ok((Verb::Update, Part::Status)));
+            assert_eq!(ask(kind, "PUT", &format!("{base}/x/status")), Ok((Verb::Update, Subresource::Status)));
         }
-        assert_eq!(ask(&pods, "GET", "/api/v1/pods"), Ok((Verb::List, Part::Whole)));
+        assert_eq!(ask(&pods, "GET", "/api/v1/pods"), Ok((Verb::List, Subresource::Main)));
     }
 
     #[test]
-    fn what_leads_nowhere_or_cannot_be_done_is_refused() {
+    fn unknown_paths_and_methods_are_refused() {
         let (pods, nodes) = (builtin_kind("", "pods", "Pod", true), builtin_kind("", "nodes", "Node", false));
         let (namespaces, widget, planet) = (builtin_kind("", "namespaces", "Namespace", false), widget(), planet());
         for (kind, method, path, expected) in [
@@ -167,6 +168,6 @@ mod tests {
         ] {
             assert_eq!(code(kind, method, path), expected, "{method} {path}");
         }
-        assert_eq!(ask(&namespaces, "PUT", "/api/v1/namespaces/a/finalize"), Ok((Verb::Update, Part::Finalize)));
+        assert_eq!(ask(&namespaces, "PUT", "/api/v1/namespaces/a/finalize"), Ok((Verb::Update, Subresource::Finalize)));
     }
 }

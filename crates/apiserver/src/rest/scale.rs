@@ -1,15 +1,15 @@
-//! The `scale` subresource: the count of a workload as an object of its own.
+//! The `scale` subresource: the replica count of a workload as an object of its own.
 
 use serde_json::{Value, json};
 
 use super::body::decode;
 use super::negotiate::Form;
-use super::pipeline::{Books, Write};
-use super::show::Said;
+use super::pipeline::{FieldManagement, WriteRequest};
+use super::response::Reply;
 use crate::kinds::Kind;
 use crate::object::{get_meta, set_meta};
 use crate::patch::{self, PatchType, apply};
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::{About, Cause, Failure};
 
 /// The Scale of an object.
@@ -34,13 +34,13 @@ pub(super) fn read(kind: &Kind, object: &Value) -> Result<Value, Failure> {
 }
 
 /// `PUT` of a Scale.
-pub(super) async fn update(write: &Write<'_, '_>, bytes: &[u8]) -> Result<Said, Failure> {
+pub(super) async fn update(write: &WriteRequest<'_, '_>, bytes: &[u8]) -> Result<Reply, Failure> {
     let asked = decode(Form::Json, bytes)?;
     scaled(write, |_| Ok(asked.clone())).await
 }
 
 /// `PATCH` of a Scale.
-pub(super) async fn patch(write: &Write<'_, '_>, patch_type: PatchType, bytes: &[u8]) -> Result<Said, Failure> {
+pub(super) async fn patch(write: &WriteRequest<'_, '_>, patch_type: PatchType, bytes: &[u8]) -> Result<Reply, Failure> {
     scaled(write, |shown| match patch_type {
         PatchType::Json => patch::json::patch(shown, bytes),
         PatchType::Merge | PatchType::Strategic => patch::merge::patch(shown, bytes),
@@ -49,8 +49,11 @@ pub(super) async fn patch(write: &Write<'_, '_>, patch_type: PatchType, bytes: &
     .await
 }
 
-/// Sets the count that `change` makes of the Scale, and answers with the Scale that results.
-async fn scaled(write: &Write<'_, '_>, change: impl Fn(&Value) -> Result<Value, Failure>) -> Result<Said, Failure> {
+/// Sets the count that `change` makes of the Scale, and returns the resulting Scale.
+async fn scaled(
+    write: &WriteRequest<'_, '_>,
+    change: impl Fn(&Value) -> Result<Value, Failure>,
+) -> Result<Reply, Failure> {
     let kind = write.call.kind();
     let path = &kind.scale.as_ref().ok_or_else(Failure::no_such_path)?.spec_replicas;
     let changed = |old: &Value| {
@@ -68,19 +71,19 @@ async fn scaled(write: &Write<'_, '_>, change: impl Fn(&Value) -> Result<Value, 
         if let Some(parent) = new.pointer_mut(parent).and_then(Value::as_object_mut) {
             parent.insert(field.to_owned(), count.into());
         }
-        apply::scaled(&write.books(), path, old, &mut new);
+        apply::track_scale(&write.field_manager(), path, old, &mut new);
         set_meta(&mut new, "resourceVersion", get_meta(&asked, "resourceVersion"));
         Ok(new)
     };
-    let (code, object) = match write.change(Books::Kept, changed).await? {
-        Said::Object { code, object } => (code, object),
-        Said::Stored { code, entry } => (code, Inner::decode(kind, &entry)?),
-        other @ (Said::List { .. } | Said::Stream(_)) => return Ok(other),
+    let (code, object) = match write.change(FieldManagement::Done, changed).await? {
+        Reply::Object { code, object } => (code, object),
+        Reply::Stored { code, entry } => (code, ServerState::decode(kind, &entry)?),
+        other @ (Reply::List { .. } | Reply::Stream(_)) => return Ok(other),
     };
-    Ok(Said::Object { code, object: read(kind, &object)? })
+    Ok(Reply::Object { code, object: read(kind, &object)? })
 }
 
-/// The labels of a selector as text, such as `app=web,tier=front`; custom kinds have a text already.
+/// The labels of a selector as text, such as `app=web,tier=front`; custom kinds store the text.
 fn selector_text(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let labels: Vec<String> =

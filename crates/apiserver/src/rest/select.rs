@@ -1,5 +1,5 @@
-//! Which objects a list or watch is about: label selectors such as `a=b,c in (d,e),!f`, and field selectors such as
-//! `metadata.name=x` on the few fields that a kind offers.
+//! Label selectors such as `a=b,c in (d,e),!f`, and field selectors such as
+//! `metadata.name=x` on the few fields that a kind supports.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ struct Requirement {
     key: String,
     /// What the label may be; anything if none.
     values: Option<Vec<String>>,
-    /// Whether the opposite is wanted, which a missing label fulfils.
+    /// Whether the condition is negated; a missing label then matches.
     negated: bool,
 }
 
@@ -76,7 +76,7 @@ impl FieldSelector {
         parts.map(|part| read(part).ok_or_else(|| refused(part))).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Refuses fields that a kind does not offer.
+    /// Refuses fields that a kind does not support.
     pub fn check(&self, kind: &Kind) -> Result<(), Failure> {
         let known = |field: &str| match field {
             "metadata.name" | "metadata.namespace" => true,

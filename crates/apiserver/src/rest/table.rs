@@ -1,4 +1,4 @@
-//! Lists as tables, which is what `kubectl get` asks for, and lists of metadata only.
+//! Lists as tables, which `kubectl get` requests, and lists of metadata only.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use super::options::Query;
 use crate::kinds::{Column, ColumnValue, Kind};
 use crate::status::Failure;
 
-/// What each row carries beside its cells.
+/// What each row includes beside its cells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Include {
     None,

@@ -1,6 +1,5 @@
-//! Watches: events as they come, one JSON object a line.
+//! Watches: a stream of events, one JSON object per line.
 //!
-//! A selector looks at the object before and after each write: what comes into view is ADDED, what leaves it DELETED.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +12,33 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Call, boxed};
+use super::body::boxed;
+use super::call::Call;
 use super::negotiate::{Form, Shape};
 use super::options::{ListOptions, revision};
-use super::show::{Said, verbatim};
+use super::response::{Reply, verbatim};
 use super::table::{self, Include, Style};
 use crate::clock::Clock;
 use crate::crd::ServedKind;
 use crate::object::set_meta;
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::Failure;
 use crate::store::{Entry, Event, Expired, Watch};
 
-/// How often a quiet watch tells how far it has come.
+/// The interval of bookmarks.
 const BOOKMARKS_EVERY: Duration = Duration::from_mins(1);
-/// A watch without a limit of its own ends after between one and two of these, as Kubernetes does it.
+/// A watch without `timeoutSeconds` ends after one to two times this long, as in kube-apiserver.
 const LONGEST: Duration = Duration::from_mins(30);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Opens a watch.
-pub(super) fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Said, Failure> {
+pub(super) fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Reply, Failure> {
     if call.accepted.form != Form::Json {
-        return Err(Failure::new(http::StatusCode::NOT_ACCEPTABLE, "NotAcceptable", "a watch is told in JSON only"));
+        return Err(Failure::new(
+            http::StatusCode::NOT_ACCEPTABLE,
+            "NotAcceptable",
+            "watches are available in JSON only",
+        ));
     }
     let store = &call.server.store;
     let namespace = Some(call.namespace.as_str()).filter(|namespace| !namespace.is_empty());
@@ -69,7 +73,7 @@ pub(super) fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Said, Fail
         let line = events.next().await?;
         Some((Ok::<_, std::convert::Infallible>(Frame::data(line)), events))
     });
-    Ok(Said::Stream(boxed(StreamBody::new(lines.fuse()))))
+    Ok(Reply::Stream(boxed(StreamBody::new(lines.fuse()))))
 }
 
 struct Events {
@@ -78,13 +82,13 @@ struct Events {
     stopping: CancellationToken,
     options: ListOptions,
     watch: Watch,
-    /// Objects that are there already.
+    /// Objects that exist already.
     first: std::vec::IntoIter<Arc<Entry>>,
-    /// Whether the end of those is to be marked.
+    /// Whether a bookmark marks the end of those.
     mark_end: bool,
     shape: Shape,
     include: Include,
-    /// Only the first table has its columns.
+    /// Only the first table has column definitions.
     headers: bool,
     next_bookmark: Instant,
     end: Instant,
@@ -116,7 +120,7 @@ impl Events {
             };
             match event {
                 Ok(event) => {
-                    if let Some(line) = self.tell(&event) {
+                    if let Some(line) = self.encode(&event) {
                         return Some(line);
                     }
                 }
@@ -128,8 +132,8 @@ impl Events {
         }
     }
 
-    /// What an event is to someone who sees only what is selected.
-    fn tell(&mut self, event: &Event) -> Option<Bytes> {
+    /// The event as a client with this selector sees it.
+    fn encode(&mut self, event: &Event) -> Option<Bytes> {
         let sees_all = self.options.select_all();
         if sees_all
             && self.shape == Shape::Plain
@@ -149,9 +153,9 @@ impl Events {
             (None, Some(after)) => Some(self.line("ADDED", after)),
             (Some(_), Some(after)) => Some(self.line("MODIFIED", after)),
             (Some(mut before), None) => {
-                // The last object that was in view, at the revision at which it left.
+                // The last object that matched, at the revision at which it stopped matching.
                 if event.deleted {
-                    before = Inner::decode(&self.served.kind, &event.entry).unwrap_or(before);
+                    before = ServerState::decode(&self.served.kind, &event.entry).unwrap_or(before);
                 }
                 set_meta(&mut before, "resourceVersion", event.revision().to_string());
                 Some(self.line("DELETED", before))
@@ -160,7 +164,7 @@ impl Events {
     }
 
     fn selected(&self, entry: &Entry) -> Option<Value> {
-        let object = Inner::decode(&self.served.kind, entry).ok()?;
+        let object = ServerState::decode(&self.served.kind, entry).ok()?;
         self.options.select(&object).then_some(object)
     }
 
@@ -194,7 +198,7 @@ fn too_old(expired: &Expired) -> Failure {
     Failure::expired(expired.to_string())
 }
 
-/// The type comes first: clients that read as they go count on it.
+/// The type comes first: streaming clients rely on it.
 fn line(kind: &str, object: &[u8]) -> Bytes {
     [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", object, b"}\n"].concat().into()
 }

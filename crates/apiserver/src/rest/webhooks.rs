@@ -1,25 +1,24 @@
-//! Showing a write to the admission webhooks.
+//! Calling the admission webhooks for a write.
 
 use serde_json::{Value, json};
 
-use super::answer::Call;
-use super::pipeline::is_core;
+use super::call::Call;
 use crate::admission::{Attributes, Operation};
 use crate::object::get_meta;
 use crate::status::Failure;
 
-/// A write as webhooks are told of it.
+/// A write as webhooks receive it.
 pub(super) struct Review<'a, 'c> {
     pub(super) call: &'a Call<'c>,
     pub(super) dry_run: bool,
-    /// Who manages the fields, if the client says so.
+    /// The field manager, if the client names one.
     pub(super) manager: &'a str,
     pub(super) operation: Operation,
     pub(super) name: &'a str,
     pub(super) old: Option<&'a Value>,
 }
 
-/// Which webhooks are asked.
+/// Which webhooks are called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Mutate,
@@ -27,7 +26,7 @@ pub(super) enum Stage {
 }
 
 impl Review<'_, '_> {
-    /// Asks those that want to see the object; it is null for a delete.
+    /// Calls the webhooks that match; the object is null for a delete.
     pub(super) async fn send(&self, object: &mut Value, stage: Stage) -> Result<(), Failure> {
         let (call, kind) = (self.call, self.call.kind());
         let hooks = call.server.hooks();
@@ -43,9 +42,9 @@ impl Review<'_, '_> {
             version: &kind.version,
             kind: &kind.kind,
             resource: &kind.plural,
-            subresource: call.subresource(),
+            subresource: call.subresource_name(),
             name: self.name,
-            namespace: if is_core(call, "Namespace") { self.name } else { &call.namespace },
+            namespace: if call.is_core("Namespace") { self.name } else { &call.namespace },
             user: call.user,
             old: self.old,
             options: &options,

@@ -1,4 +1,4 @@
-//! Causes of a refusal: where it is and why. The types are those of Kubernetes, the words are close to its.
+//! Causes of failed validation: field and message. Reasons are those of Kubernetes, messages are similar.
 
 use std::fmt;
 

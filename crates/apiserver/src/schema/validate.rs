@@ -1,5 +1,5 @@
-//! Validation of values against a schema, with the leniency of Kubernetes: on update, what equals its old self is let
-//! through.
+//! Validation of values against a schema with ratcheting, as in Kubernetes: on update, unchanged values are
+//! accepted.
 
 use serde_json::{Map, Number, Value};
 
@@ -11,9 +11,9 @@ use crate::status::Cause;
 const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; \
     correct the existing errors to complete validation";
 
-/// What breaks the schema or its rules in CEL; with `old`, an update is judged. `others` are faults found elsewhere.
+/// The errors under the schema and its CEL rules; with `old`, of an update. `others` are errors found elsewhere.
 ///
-/// The rules are left out when they cannot be trusted with the object.
+/// The rules are not evaluated when the object has errors that they do not expect.
 pub fn validate_with_rules(
     schema: &Schema,
     rules: &Rules,
@@ -60,7 +60,7 @@ fn add_rules(schema: &Schema, rules: &Rules, new: &Value, old: Option<&Value>, f
 struct Node<'a> {
     schema: &'a Schema,
     value: &'a Value,
-    /// The old value at this place, when it can be told.
+    /// The old value at this path, when it can be correlated.
     old: Option<&'a Value>,
     path: Path<'a>,
 }
@@ -70,7 +70,7 @@ impl Node<'_> {
         invalid(self.path.field(), self.value, &format!("{} in body {detail}", self.path))
     }
 
-    /// A fault whose place Kubernetes tells in the text alone.
+    /// An error whose path Kubernetes names in the message only.
     fn placeless(&self, detail: &str) -> Cause {
         invalid(fault::NO_PATH, &"".into(), &format!("{} {detail}", self.path))
     }
@@ -126,7 +126,7 @@ fn is_whole(number: &Number) -> bool {
         || number.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0)
 }
 
-/// `allOf`, `anyOf`, `oneOf` and `not`. Of branches that all fail, the one that comes nearest is told.
+/// `allOf`, `anyOf`, `oneOf` and `not`. If all branches fail, the one with the fewest errors is reported.
 fn branches(node: Node<'_>, junctors: &Junctors, found: &mut Vec<Cause>) {
     let judge = |schema: &Schema| {
         let mut own = Vec::new();

@@ -1,4 +1,4 @@
-//! Writes that become visible together: each is checked against the present and those before it in the batch.
+//! Writes that become visible together: each is checked against the current objects and earlier writes of the batch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::types::{Change, Entry, Event, Expect, Key, Refused};
 use super::view::View;
 
-/// A write that is asked for.
-pub(super) struct Write {
+/// A requested write.
+pub(super) struct PendingWrite {
     pub(super) key: Key,
     pub(super) expect: Expect,
     pub(super) value: Box<dyn FnOnce(u64) -> Change + Send>,
@@ -30,8 +30,8 @@ impl<'a> Batch<'a> {
         Self { view, revision: view.read().revision, latest: BTreeMap::new(), events: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, write: Write) -> Result<Arc<Entry>, Refused> {
-        let Write { key, expect, value } = write;
+    pub(super) fn add(&mut self, write: PendingWrite) -> Result<Arc<Entry>, Refused> {
+        let PendingWrite { key, expect, value } = write;
         let before = match self.latest.get(&key) {
             Some(latest) => latest.clone(),
             None => self.view.read().get(&key),

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
-use super::FIRST_REVISION;
-use super::types::{Entry, Event, Key, Resource};
+use super::types::{Entry, Event, FIRST_REVISION, Key, Resource};
 
 /// Key and value are bytes of ours (see [`encode_key`] and [`encode_value`]): redb's own types panic on bad ones.
 const OBJECTS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("objects");
@@ -33,7 +32,7 @@ const CACHE_BYTES: usize = 8 << 20;
 pub enum Error {
     #[error("{} is in use by another process: stop it, or choose another folder", folder.display())]
     InUse { folder: PathBuf },
-    #[error("{} is damaged ({why}): put back a copy, or move it away to start empty", file.display())]
+    #[error("{} is damaged ({why}): restore a backup, or move it away to start empty", file.display())]
     Damaged { file: PathBuf, why: String },
     #[error("{} has format {format}, which this version does not know: use a newer one", file.display())]
     Newer { file: PathBuf, format: u64 },
@@ -47,7 +46,21 @@ pub enum Error {
 pub(super) struct Disk {
     database: Database,
     /// Dropped after the database, so that who gets the lock can open the file.
-    _lock: Option<File>,
+    _lock: Option<FolderLock>,
+}
+
+/// The lock of a store's folder, held by this value.
+#[derive(Debug)]
+struct FolderLock(File);
+
+impl Drop for FolderLock {
+    /// Closing the file alone would not do: a child process that was forked but has not called exec yet holds a copy of
+    /// the descriptor, and the lock with it.
+    fn drop(&mut self) {
+        if let Err(error) = self.0.unlock() {
+            tracing::warn!(%error, "unlocking the store's folder failed");
+        }
+    }
 }
 
 /// What was on disk.
@@ -80,7 +93,7 @@ impl Disk {
     /// Checks and reads a database; `file` is its name in errors.
     pub(super) fn adopt(mut database: Database, file: &Path) -> Result<(Self, Loaded), Error> {
         let damaged = |why: String| Error::Damaged { file: file.to_owned(), why };
-        // Reads every page: what bit rot or a stray write left behind is found here, not by a panic later.
+        // Reads every page: damage is found here, not by a panic later.
         if !database.check_integrity().map_err(|error| explain(file, error))? {
             return Err(damaged("checksums are wrong".to_owned()));
         }
@@ -88,7 +101,7 @@ impl Disk {
         if format != FORMAT_1 {
             return Err(Error::Newer { file: file.to_owned(), format });
         }
-        let loaded = loaded.ok_or_else(|| damaged("it holds what no store wrote".to_owned()))?;
+        let loaded = loaded.ok_or_else(|| damaged("unknown content".to_owned()))?;
         Ok((Self { database, _lock: None }, loaded))
     }
 
@@ -115,18 +128,18 @@ impl Disk {
     }
 }
 
-fn lock(folder: &Path) -> Result<File, Error> {
+fn lock(folder: &Path) -> Result<FolderLock, Error> {
     let path = folder.join("lock");
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
     let file = opened.map_err(|cause| Error::Open { path: path.clone(), cause })?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(FolderLock(file)),
         Err(TryLockError::WouldBlock) => Err(Error::InUse { folder: folder.to_owned() }),
         Err(TryLockError::Error(cause)) => Err(Error::Open { path, cause }),
     }
 }
 
-/// Makes an empty store; it is there whole or not at all.
+/// Creates an empty store atomically.
 fn create(file: &Path) -> Result<(), Error> {
     let failed = |cause| Error::Open { path: file.to_owned(), cause };
     let half = file.with_extension("redb.new");
@@ -153,7 +166,7 @@ pub(super) fn initialize_database(database: &Database) -> Result<(), redb::Error
     Ok(())
 }
 
-/// The format and, if it all makes sense, the content.
+/// The format and, if it can be decoded, the content.
 fn read(database: &Database) -> Result<(u64, Option<Loaded>), redb::Error> {
     let transaction = database.begin_read()?;
     let numbers = transaction.open_table(NUMBERS)?;
@@ -186,7 +199,7 @@ fn explain(file: &Path, error: DatabaseError) -> Error {
     }
 }
 
-/// Whether an I/O error speaks of what the file holds, not of the disk under it.
+/// Whether an I/O error is about the content of the file, not about the disk.
 fn is_content(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
@@ -222,4 +235,16 @@ fn decode(key: &[u8], value: &[u8]) -> Option<Entry> {
         revision: u64::from_be_bytes(*revision),
         json: Bytes::copy_from_slice(json),
     })
+}
+
+#[test]
+fn a_copy_of_the_descriptor_does_not_keep_the_folder_locked() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = lock(folder.path()).unwrap();
+    // what a forked child has until it calls exec
+    let copy = held.0.try_clone().unwrap();
+    assert!(matches!(lock(folder.path()), Err(Error::InUse { .. })));
+    drop(held);
+    lock(folder.path()).unwrap();
+    drop(copy);
 }

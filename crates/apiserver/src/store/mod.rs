@@ -7,10 +7,10 @@
 //!   watch ◄──────────────── history window, one log per resource ──────────────────┘
 //! ```
 //!
-//! The whole present is in memory; the disk is read at start only, so a reader never waits for it. On disk, one thread
-//! takes all writes that wait, makes one durable transaction of them, and only then shows and answers them: what
-//! anybody saw survives a kill. A watcher keeps a place in the shared log instead of a queue of its own; when the
-//! window moves past that place, it is told that it has expired.
+//! All current objects are in memory; the disk is read at start only, so readers never wait for it. On disk, one thread
+//! takes all pending writes, commits them in one durable transaction, and only then publishes and acknowledges them:
+//! what a reader has seen survives a kill. A watcher has a position in the shared log instead of its own queue; when the
+//! window moves past that position, the watch has expired.
 
 mod batch;
 mod disk;
@@ -32,16 +32,15 @@ pub use disk::Error;
 pub use types::{Change, Entry, Event, Expect, Expired, Key, Missing, Options, Refused, Resource, Snapshot};
 pub use watch::Watch;
 
-use batch::{Batch, Write};
+use batch::{Batch, PendingWrite};
+use types::FIRST_REVISION;
 use view::View;
 use writer::Writer;
 
-/// Revision of a store that was never written to; 0 is taken, clients send it for "any".
-const FIRST_REVISION: u64 = 1;
-
 /// A handle to a store; clones share it.
 ///
-/// The last handle to go waits for the writer, at most one transaction long: then the folder is free again.
+/// A folder is unlocked by [`Store::close`], or when the last handle is dropped, which waits for the writer: at most one
+/// transaction.
 #[derive(Debug, Clone)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -69,7 +68,7 @@ impl Store {
 
     /// The store kept in `folder`, made when missing. Blocks while it reads all objects.
     ///
-    /// Its history window starts empty: only watches from the present revision on are possible.
+    /// Its history window starts empty: only watches from the current revision on are possible.
     pub fn open(folder: &Path, options: Options) -> Result<Self, Error> {
         let (disk, loaded) = disk::Disk::open(folder)?;
         Self::on(disk, loaded, options)
@@ -101,7 +100,7 @@ impl Store {
         Snapshot { revision: view.revision, entries: view.list(resource, namespace) }
     }
 
-    /// What [`Store::list`] said at `revision`.
+    /// What [`Store::list`] returned at `revision`.
     pub fn list_at(&self, resource: &Resource, namespace: Option<&str>, revision: u64) -> Result<Snapshot, Missing> {
         let (present, since) = {
             let view = self.shared.view.read();
@@ -113,19 +112,27 @@ impl Store {
     /// Writes one object if `expect` holds at that moment.
     ///
     /// `value` is given the revision that the write gets, for `metadata.resourceVersion`, and returns the object: as it
-    /// shall be, or, for a deletion, as it was last. It runs while other writes wait, so it must be quick.
-    /// The answer is the entry as written; for a deletion, the last object with the revision of the deletion.
-    /// A future dropped half-way may or may not have written.
+    /// shall be, or, for a deletion, its last state. It blocks other writes, so it must be quick.
+    /// Returns the entry as written; for a deletion, the last object with the revision of the deletion.
+    /// A future that is dropped early may or may not have written.
     pub async fn commit(
         &self,
         key: Key,
         expect: Expect,
         value: impl FnOnce(u64) -> Change + Send + 'static,
     ) -> Result<Arc<Entry>, Refused> {
-        let write = Write { key, expect, value: Box::new(value) };
+        let write = PendingWrite { key, expect, value: Box::new(value) };
         match &self.shared.backend {
             Backend::Memory(writing) => self.commit_now(writing, write),
             Backend::Disk(writer) => writer.commit(write).await,
+        }
+    }
+
+    /// Finishes pending writes and unlocks the folder, even while others hold handles: those can still read, and
+    /// their writes are refused. In memory there is nothing to close.
+    pub async fn close(&self) {
+        if let Backend::Disk(writer) = &self.shared.backend {
+            writer.close().await;
         }
     }
 
@@ -136,7 +143,7 @@ impl Store {
         Watch::open(&self.shared.view, resource, namespace, from)
     }
 
-    fn commit_now(&self, writing: &Mutex<()>, write: Write) -> Result<Arc<Entry>, Refused> {
+    fn commit_now(&self, writing: &Mutex<()>, write: PendingWrite) -> Result<Arc<Entry>, Refused> {
         let _turn = writing.lock();
         let mut batch = Batch::after(&self.shared.view);
         let entry = batch.add(write)?;

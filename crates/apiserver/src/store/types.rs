@@ -1,9 +1,12 @@
-//! What the store holds and says: keys, entries, events, refusals.
+//! Types of the store: keys, entries, events, errors.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+
+/// Revision of a store that was never written to; 0 is taken, clients send it for "any".
+pub(super) const FIRST_REVISION: u64 = 1;
 
 /// A resource in whatever version, as `group/plural`; the core group is empty: `/pods`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,16 +70,16 @@ pub enum Change {
 /// Why a write did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Absence was expected, and here it is.
-    #[error("it exists")]
+    /// The object exists, and was expected not to.
+    #[error("the object exists")]
     Exists(Arc<Entry>),
-    /// Another revision was expected than this one.
-    #[error("it has changed to revision {}", .0.revision)]
+    /// The object has another revision than expected.
+    #[error("the object has changed to revision {}", .0.revision)]
     Changed(Arc<Entry>),
     /// There is no such object.
-    #[error("it does not exist")]
+    #[error("the object does not exist")]
     Gone,
-    /// The disk failed, so it is unknown whether the write happened; writes are refused until the store is opened anew.
+    /// The disk failed, so it is unknown whether the write happened; writes are refused until the store is reopened.
     #[error("the store cannot write: {0}")]
     Storage(Arc<str>),
 }
@@ -86,11 +89,11 @@ pub enum Refused {
 #[error("too old resource version: {requested} ({oldest})")]
 pub struct Expired {
     pub requested: u64,
-    /// The oldest revision that would have done.
+    /// The oldest revision that is still available.
     pub oldest: u64,
 }
 
-/// Why the past cannot be listed.
+/// Why an old revision cannot be listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! What readers see: the present objects and the history window, pure map work under the caller's lock.
+//! What readers see: the current objects and the history window, pure map operations under the caller's lock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::types::{Entry, Event, Expired, Key, Missing, Options, Resource};
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) revision: u64,
-    /// Revision with which this process started: nothing is known of what was before.
+    /// Revision at which this process started: there is no history before it.
     base: u64,
     /// Ordered by resource, namespace and name.
     objects: BTreeMap<Key, Arc<Entry>>,
@@ -86,7 +86,7 @@ impl View {
         Ok(events.filter(|event| event.is_in(namespace)).cloned().collect())
     }
 
-    /// The log of a resource, made when it is the first time that anybody asks.
+    /// The log of a resource, created on first use.
     pub(super) fn log(&mut self, resource: &Resource) -> &mut Log {
         let base = self.base;
         let new = || Log { events: VecDeque::new(), oldest: base, moved: Arc::new(Notify::new()) };
@@ -114,7 +114,7 @@ impl View {
         moved
     }
 
-    /// Lets go of the history that is out of bounds.
+    /// Drops history outside of the bounds.
     pub(super) fn trim(&mut self, now: Instant) {
         while self.window.len() > 1 && self.window.front().is_some_and(|slot| self.is_out_of_bounds(slot, now)) {
             let Some(slot) = self.window.pop_front() else { return };

@@ -1,6 +1,6 @@
-//! A watcher: a place in the log of its resource, no queue of its own.
+//! A watcher: a position in the log of its resource, without a queue of its own.
 //!
-//! The place is a revision: what is newer in the log is unread, and if something newer has left it, the watch expired.
+//! The position is a revision: newer events in the log are unread; if a newer event was evicted, the watch has expired.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct Watch {
     resource: Resource,
     moved: Arc<Notify>,
     namespace: Option<Box<str>>,
-    /// Every event up to this revision has been looked at, or was not asked for.
+    /// Every event up to this revision was returned, or was not requested.
     seen: u64,
 }
 
@@ -54,7 +54,7 @@ impl Watch {
         }
     }
 
-    /// The next change, if it is there already.
+    /// The next change, if there is one already.
     pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, Expired> {
         let view = self.view.read();
         let log = view.watched(&self.resource);

@@ -1,5 +1,5 @@
-//! Group commit: one thread takes all writes that wait, puts them on disk in one transaction, then shows and answers
-//! them.
+//! Group commit: one thread takes all pending writes, commits them to disk in one transaction, then publishes and
+//! acknowledges them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,13 +9,15 @@ use parking_lot::RwLock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{Batch, Write};
+use super::batch::{Batch, PendingWrite};
 use super::disk::{Disk, Error};
 use super::types::{Entry, Refused};
 use super::view::View;
 
 /// Writes that may wait before more callers do; also the largest batch.
 const QUEUE: usize = 1024;
+
+const CLOSED: &str = "the store is closed";
 
 type Answer = Result<Arc<Entry>, Refused>;
 
@@ -26,9 +28,9 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-struct Job {
-    write: Write,
-    answer: oneshot::Sender<Answer>,
+enum Job {
+    Write { write: PendingWrite, answer: oneshot::Sender<Answer> },
+    Close { closed: oneshot::Sender<()> },
 }
 
 impl Writer {
@@ -41,15 +43,24 @@ impl Writer {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    pub(super) async fn commit(&self, write: Write) -> Answer {
+    pub(super) async fn commit(&self, write: PendingWrite) -> Answer {
         let (answer, answered) = oneshot::channel();
-        if let Some(jobs) = &self.jobs
-            && jobs.send(Job { write, answer }).await.is_ok()
-            && let Ok(answer) = answered.await
-        {
-            return answer;
+        let Some(jobs) = &self.jobs else { return Err(Refused::Storage(CLOSED.into())) };
+        if jobs.send(Job::Write { write, answer }).await.is_err() {
+            return Err(Refused::Storage(CLOSED.into()));
         }
-        Err(Refused::Storage("the write was given up".into()))
+        answered.await.unwrap_or_else(|_| Err(Refused::Storage("the write was dropped".into())))
+    }
+
+    /// Ends the thread after the writes that wait; the folder is unlocked when this returns. Later writes are refused.
+    pub(super) async fn close(&self) {
+        let (closed, is_closed) = oneshot::channel();
+        if let Some(jobs) = &self.jobs
+            && jobs.send(Job::Close { closed }).await.is_ok()
+        {
+            // An error means that the thread has ended already.
+            drop(is_closed.await);
+        }
     }
 }
 
@@ -65,8 +76,9 @@ impl Drop for Writer {
 fn run(mut disk: Disk, view: &RwLock<View>, mut queue: mpsc::Receiver<Job>) {
     let mut failed: Option<Arc<str>> = None;
     let mut jobs = Vec::new();
-    while queue.blocking_recv_many(&mut jobs, QUEUE) > 0 {
-        let (batch, answers) = stage(view, jobs.drain(..));
+    let mut closing = Vec::new();
+    while closing.is_empty() && queue.blocking_recv_many(&mut jobs, QUEUE) > 0 {
+        let (batch, answers) = stage(view, jobs.drain(..), &mut closing);
         if failed.is_none() {
             failed = disk.write(batch.events(), batch.revision()).err().map(|error| explain(&error));
         }
@@ -76,19 +88,34 @@ fn run(mut disk: Disk, view: &RwLock<View>, mut queue: mpsc::Receiver<Job>) {
             batch.publish(Instant::now());
         }
         for (caller, answer) in answers {
-            // A caller that is gone does not mind.
+            // The caller may be gone.
             drop(caller.send(refused.clone().map_or(answer, Err)));
         }
     }
+    // Drops later jobs, then unlocks the folder, then reports that.
+    drop(queue);
+    drop(disk);
+    for closed in closing {
+        closed.send(()).ok();
+    }
 }
 
-fn stage(view: &RwLock<View>, jobs: impl Iterator<Item = Job>) -> (Batch<'_>, Vec<(oneshot::Sender<Answer>, Answer)>) {
+fn stage<'a>(
+    view: &'a RwLock<View>,
+    jobs: impl Iterator<Item = Job>,
+    closing: &mut Vec<oneshot::Sender<()>>,
+) -> (Batch<'a>, Vec<(oneshot::Sender<Answer>, Answer)>) {
     let mut batch = Batch::after(view);
     let mut answers = Vec::new();
-    for Job { write, answer: caller } in jobs {
-        // A value that panics costs its caller the answer, nobody else anything.
-        if let Ok(answer) = catch_unwind(AssertUnwindSafe(|| batch.add(write))) {
-            answers.push((caller, answer));
+    for job in jobs {
+        match job {
+            Job::Close { closed } => closing.push(closed),
+            // A change that panics fails for its caller only.
+            Job::Write { write, answer: caller } => {
+                if let Ok(answer) = catch_unwind(AssertUnwindSafe(|| batch.add(write))) {
+                    answers.push((caller, answer));
+                }
+            }
         }
     }
     (batch, answers)

@@ -208,9 +208,11 @@ async fn simulated_nodes_are_ready_and_survive_a_restart() -> anyhow::Result<()>
             assert_eq!(status.addresses.unwrap().len(), 2);
         }
         uids.push(list.iter().filter_map(ResourceExt::uid).collect::<Vec<_>>());
-        // Whoever has a client holds the folder.
-        drop(nodes);
         running.stop().await;
+        // A client that outlives the server does not hold the folder, and cannot write.
+        let late = serde_json::from_value(json!({ "metadata": { "name": "late" } }))?;
+        let refused = nodes.create(&PostParams::default(), &late).await.expect_err("the store is closed");
+        assert!(refused.to_string().contains("the store is closed"), "{refused}");
     }
     assert_eq!((uids[0].len(), &uids[0]), (2, &uids[1]));
     Ok(())

@@ -118,7 +118,7 @@ async fn a_webhook_that_denies_defaults_and_rotates_while_requests_run_fails_no_
 
 async fn a_webhook_that_is_down_stops_nothing_else(backend: Backend) -> anyhow::Result<()> {
     let world = World::new(backend, "down").await?;
-    let replica = Replica::start(&world, Faults::default(), world.config()).await?;
+    let replica = Replica::start(&world, Faults::default(), world.config_at_reserved_address()).await?;
     let address = replica.address();
     world.install("Ignore", address, address).await?;
     world.in_force().await?;
@@ -140,7 +140,7 @@ async fn a_webhook_that_is_down_stops_nothing_else(backend: Backend) -> anyhow::
     elsewhere.create(&PostParams::default(), &service("two")).await?;
 
     // Started anew it finds its authority in the Secret: nothing needs to be published again.
-    let replica = Replica::start(&world, Faults::default(), Config { listen: address, ..world.config() }).await?;
+    let replica = Replica::start(&world, Faults::default(), world.config_at_reserved_address()).await?;
     replica.settled("the webhook is back", |_| true).await?;
     world.in_force().await?;
     assert_eq!(world.versions().await?, versions);
@@ -154,7 +154,8 @@ async fn a_webhook_that_is_down_stops_nothing_else(backend: Backend) -> anyhow::
 async fn the_api_servers_client_certificate_is_checked_when_configured() -> anyhow::Result<()> {
     let plane = ControlPlane::shared();
     let world = World::new(Backend::Real, "client").await?;
-    let config = Config { client_ca: Some(plane.webhook_client_ca_pem().to_owned()), ..world.config() };
+    let config =
+        Config { client_ca: Some(plane.webhook_client_ca_pem().to_owned()), ..world.config_at_reserved_address() };
     let replica = Replica::start(&world, Faults::default(), config).await?;
     let address = replica.address();
     world.install("Fail", address, address).await?;
@@ -162,7 +163,7 @@ async fn the_api_servers_client_certificate_is_checked_when_configured() -> anyh
     replica.stop().await?;
 
     // An authority that signs other clients, but not the one that calls webhooks.
-    let config = Config { listen: address, client_ca: Some(plane.ca_pem().to_owned()), ..world.config() };
+    let config = Config { client_ca: Some(plane.ca_pem().to_owned()), ..world.config_at_reserved_address() };
     let replica = Replica::start(&world, Faults::default(), config).await?;
     replica.settled("another authority is asked for", |_| true).await?;
     let refused = world.maps().create(&PostParams::default(), &map("one", Some("1"))).await.unwrap_err();
@@ -235,7 +236,7 @@ async fn a_keeper_killed_at_any_write_heals_when_started_anew(backend: Backend) 
 
 async fn killed_at(server: Arc<Server>, write: u64, phase: Phase) -> anyhow::Result<()> {
     let world = World::on(server, "killed").await?;
-    let replica = Replica::start(&world, Faults::default(), world.config()).await?;
+    let replica = Replica::start(&world, Faults::default(), world.config_at_reserved_address()).await?;
     let address = replica.address();
     let killed = replica.proxy.kill_at_write(write, phase);
     world.install("Fail", address, address).await?;
@@ -255,7 +256,7 @@ async fn killed_at(server: Arc<Server>, write: u64, phase: Phase) -> anyhow::Res
     killed.await?;
     replica.stop().await?;
 
-    let replica = Replica::start(&world, Faults::default(), Config { listen: address, ..world.config() }).await?;
+    let replica = Replica::start(&world, Faults::default(), world.config_at_reserved_address()).await?;
     replica.settled("the successor is ready", |_| true).await?;
     world.in_force().await?;
     replica.stop().await?;

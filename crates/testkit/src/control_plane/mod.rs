@@ -19,21 +19,13 @@ use anyhow::Context;
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, Config, ResourceExt, api::PostParams};
 
-use self::{
-    certificates::Certificates,
-    folder::DataFolder,
-    programs::Layout,
-    ready::{PortTaken, Stage},
-};
-use crate::{Binaries, kubeconfig::kubeconfig, program::Program};
+use self::{certificates::Certificates, folder::DataFolder, programs::Layout, ready::Stage};
+use crate::{Binaries, ReservedAddress, kubeconfig::kubeconfig, program::Program};
 
 mod certificates;
 mod folder;
 mod programs;
 mod ready;
-
-/// How often a start is tried again because another process took a port first.
-const ATTEMPTS: usize = 5;
 
 /// A running control plane; it ends when dropped.
 pub struct ControlPlane {
@@ -45,19 +37,14 @@ pub struct ControlPlane {
     config: Config,
     kubeconfig: PathBuf,
     ready_after: Duration,
+    /// Of the API server and the controller manager.
+    _addresses: [ReservedAddress; 2],
 }
 
 impl ControlPlane {
     /// Starts a control plane and waits until it is at work. Blocks, from any thread, with or without a runtime.
     pub fn start() -> anyhow::Result<Self> {
-        let binaries = Binaries::locate()?;
-        let mut attempt = 1;
-        loop {
-            match Self::launch(&binaries, programs::free_ports()?) {
-                Err(error) if error.is::<PortTaken>() && attempt < ATTEMPTS => attempt += 1,
-                done => return done.context("starting a Kubernetes control plane failed"),
-            }
-        }
+        Self::launch(&Binaries::locate()?).context("starting a Kubernetes control plane failed")
     }
 
     /// The control plane that the tests of this binary share, started by whoever asks first.
@@ -70,7 +57,9 @@ impl ControlPlane {
         shared.as_ref().expect("the shared control plane starts")
     }
 
-    fn launch(binaries: &Binaries, (api_port, controller_port): (u16, u16)) -> anyhow::Result<Self> {
+    fn launch(binaries: &Binaries) -> anyhow::Result<Self> {
+        let addresses = [ReservedAddress::new()?, ReservedAddress::new()?];
+        let [api_port, controller_port] = [addresses[0].port(), addresses[1].port()];
         let started = Instant::now();
         let deadline = started + ready::LIMIT;
         let (folder, certificates) = (DataFolder::new()?, Certificates::new()?);
@@ -86,7 +75,7 @@ impl ControlPlane {
         ready::wait(Stage::ControllerManager { port: controller_port }, &config, &mut programs, deadline)?;
 
         let (binaries, ready_after) = (binaries.clone(), started.elapsed());
-        Ok(Self { programs, folder, certificates, binaries, config, kubeconfig, ready_after })
+        Ok(Self { programs, folder, certificates, binaries, config, kubeconfig, ready_after, _addresses: addresses })
     }
 
     /// How long it took from nothing to a control plane at work.
@@ -150,23 +139,4 @@ fn admin_config(server: &str, folder: &DataFolder, certificates: &Certificates) 
     config.auth_info.client_key = Some(folder.write("admin.key", &certificates.admin.key)?);
     config.default_retry = false;
     Ok(config)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
-
-    use super::*;
-
-    #[test]
-    fn a_port_that_another_took_is_told_from_other_failures() {
-        let binaries = Binaries::locate().unwrap();
-        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let taken = other.local_addr().unwrap().port();
-        let (free, _) = programs::free_ports().unwrap();
-        for ports in [(taken, free), (free, taken)] {
-            let error = ControlPlane::launch(&binaries, ports).map(|_| ()).unwrap_err();
-            assert!(error.is::<PortTaken>(), "{error:#}");
-        }
-    }
 }

@@ -1,8 +1,5 @@
 //! The three programs and the flags they are started with.
 
-use std::net::{Ipv4Addr, TcpListener};
-
-use anyhow::Context;
 use serde_json::json;
 
 use super::{certificates::Certificates, folder::DataFolder};
@@ -136,12 +133,4 @@ impl Layout<'_> {
         });
         self.folder.write("admission.json", &configuration.to_string())
     }
-}
-
-/// Two ports that are free at this moment. Another process may take one before it is used: who finds its
-/// port taken starts over.
-pub(super) fn free_ports() -> anyhow::Result<(u16, u16)> {
-    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port failed");
-    let (one, two) = (listen()?, listen()?);
-    Ok((one.local_addr()?.port(), two.local_addr()?.port()))
 }

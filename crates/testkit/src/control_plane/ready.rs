@@ -14,18 +14,6 @@ pub(super) const LIMIT: Duration = Duration::from_mins(3);
 /// How often the programs are looked at while they start.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A program ended because another process had taken its port: start over with other ports.
-#[derive(Debug)]
-pub(super) struct PortTaken(String);
-
-impl std::fmt::Display for PortTaken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} found its port taken", self.0)
-    }
-}
-
-impl std::error::Error for PortTaken {}
-
 /// What to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stage {
@@ -50,7 +38,7 @@ pub(super) fn wait(stage: Stage, config: &Config, programs: &mut [Program], dead
 async fn poll(stage: Stage, config: &Config, programs: &mut [Program], deadline: Instant) -> anyhow::Result<()> {
     let (mut probing, mut last) = (Box::pin(probe(stage, config)), String::from("no answer yet"));
     loop {
-        // A port that another process took may never answer, so the programs are looked at meanwhile.
+        // A program that has ended never answers, so the programs are looked at meanwhile.
         match tokio::time::timeout(TICK, &mut probing).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => {
@@ -62,9 +50,6 @@ async fn poll(stage: Stage, config: &Config, programs: &mut [Program], deadline:
         }
         for program in &mut *programs {
             if let Some(status) = program.ended()? {
-                if program.found_its_port_taken() {
-                    bail!(PortTaken(program.name().to_owned()));
-                }
                 bail!("{} ended ({status}):\n{}", program.name(), program.log_tail());
             }
         }

@@ -8,9 +8,9 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 
 use super::{
-    dice::Fault,
+    fault::Fault,
     replica::{Admitted, Replica},
-    serve::Closed,
+    response::Closed,
     trace::Exchange,
 };
 

@@ -23,16 +23,18 @@ use tokio::{
 
 use self::replica::Replica;
 pub use self::{
-    dice::{Fault, Faults, Interference},
-    replica::Phase,
+    fault::{Fault, Phase},
+    injection::{Faults, Interference},
     script::WatchStep,
     trace::Exchange,
 };
 use crate::kubeconfig::kubeconfig;
 
-mod dice;
+mod fault;
 mod forward;
+mod injection;
 mod replica;
+mod response;
 mod script;
 mod serve;
 mod status;

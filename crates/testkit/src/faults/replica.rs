@@ -9,21 +9,11 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    dice::{Fault, Faults, Interference, Verdict},
+    fault::{Fault, Phase},
+    injection::{Faults, Injection, Interference},
     script::{Break, Scripts, WatchStep},
     trace::Exchange,
 };
-
-/// Where in the course of a request a replica is killed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// The request is not sent on.
-    BeforeSend,
-    /// The request is sent on and done, its answer is not delivered.
-    AfterCommit,
-    /// The answer is delivered, and it is the last thing the replica hears.
-    AfterAnswer,
-}
 
 /// The switches that watches obey while they are open.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,7 +32,7 @@ pub(super) struct Life {
     pub(super) tasks: TaskTracker,
 }
 
-enum Existence {
+enum LifeState {
     Alive(Life),
     /// The last answer is being delivered; nothing else is taken.
     Dying(Life, Kill),
@@ -66,9 +56,9 @@ struct Armed {
 }
 
 struct State {
-    existence: Existence,
+    life_state: LifeState,
     faults: Faults,
-    judged: u64,
+    decided: u64,
     armed: Option<Armed>,
     interfere: Option<Interfere>,
     scripts: Scripts,
@@ -85,7 +75,7 @@ pub(super) struct Replica {
 pub(super) struct Admitted {
     pub(super) record: Record,
     pub(super) exchange: Exchange,
-    pub(super) verdict: Verdict,
+    pub(super) injection: Injection,
     pub(super) kill: Option<(Phase, Kill)>,
     pub(super) life: Life,
 }
@@ -93,9 +83,9 @@ pub(super) struct Admitted {
 impl Replica {
     pub(super) fn new(upstream: Client, faults: Faults) -> Self {
         let state = State {
-            existence: Existence::Alive(Life::default()),
+            life_state: LifeState::Alive(Life::default()),
             faults,
-            judged: 0,
+            decided: 0,
             armed: None,
             interfere: None,
             scripts: Scripts::default(),
@@ -109,7 +99,7 @@ impl Replica {
         let mut state = self.state.lock();
         let mut exchange = Exchange::new(state.trace.len() as u64 + 1, head);
         let record = Record { replica: Arc::clone(self), number: exchange.number };
-        let Existence::Alive(life) = &state.existence else {
+        let LifeState::Alive(life) = &state.life_state else {
             exchange.fault = Some(Fault::Refused);
             state.trace.push(exchange);
             drop(state); // The record takes the lock again when it is dropped.
@@ -117,17 +107,17 @@ impl Replica {
         };
         let life = life.clone();
         let kill = take_if_due(&mut state.armed, &exchange);
-        state.judged += 1;
+        state.decided += 1;
         let interference = state.interfere.as_ref().and_then(|interfere| interfere(&exchange));
-        let verdict = match (&kill, interference) {
-            (Some(_), _) => Verdict::none(),
-            (None, Some(interference)) => Verdict::interfered(interference),
-            (None, None) => state.faults.judge(state.judged, &exchange),
+        let injection = match (&kill, interference) {
+            (Some(_), _) => Injection::none(),
+            (None, Some(interference)) => Injection::interfered(interference),
+            (None, None) => state.faults.decide(state.decided, &exchange),
         };
         exchange.fault = kill.as_ref().map(|(phase, _)| Fault::Killed(*phase));
-        exchange.delayed = verdict.delay;
+        exchange.delayed = injection.delay;
         state.trace.push(exchange.clone());
-        Some(Admitted { record, exchange, verdict, kill, life })
+        Some(Admitted { record, exchange, injection, kill, life })
     }
 
     pub(super) fn interfere(&self, interfere: Interfere) {
@@ -143,19 +133,19 @@ impl Replica {
     /// Takes no more requests, so that the answer about to be delivered is the last.
     pub(super) fn start_dying(&self, done: Kill) {
         let mut state = self.state.lock();
-        state.existence = match mem::replace(&mut state.existence, Existence::Dead) {
-            Existence::Alive(life) => Existence::Dying(life, done),
-            other @ (Existence::Dying(..) | Existence::Dead) => other,
+        state.life_state = match mem::replace(&mut state.life_state, LifeState::Dead) {
+            LifeState::Alive(life) => LifeState::Dying(life, done),
+            other @ (LifeState::Dying(..) | LifeState::Dead) => other,
         };
     }
 
     /// Closes all connections, and tells `done` when what was under way has ended.
     pub(super) fn die(&self, done: Option<Kill>) {
-        let existence = mem::replace(&mut self.state.lock().existence, Existence::Dead);
-        let (life, waiting) = match existence {
-            Existence::Alive(life) => (life, None),
-            Existence::Dying(life, waiting) => (life, Some(waiting)),
-            Existence::Dead => return,
+        let life_state = mem::replace(&mut self.state.lock().life_state, LifeState::Dead);
+        let (life, waiting) = match life_state {
+            LifeState::Alive(life) => (life, None),
+            LifeState::Dying(life, waiting) => (life, Some(waiting)),
+            LifeState::Dead => return,
         };
         life.stop.cancel();
         life.tasks.close();
@@ -170,29 +160,29 @@ impl Replica {
 
     pub(super) fn revive(&self) {
         let mut state = self.state.lock();
-        if matches!(state.existence, Existence::Dead) {
-            state.existence = Existence::Alive(Life::default());
+        if matches!(state.life_state, LifeState::Dead) {
+            state.life_state = LifeState::Alive(Life::default());
         }
     }
 
     /// Closes all connections without waiting; for when the proxy goes away, maybe outside of a runtime.
     pub(super) fn stop(&self) {
-        let existence = mem::replace(&mut self.state.lock().existence, Existence::Dead);
-        if let Existence::Alive(life) | Existence::Dying(life, _) = existence {
+        let life_state = mem::replace(&mut self.state.lock().life_state, LifeState::Dead);
+        if let LifeState::Alive(life) | LifeState::Dying(life, _) = life_state {
             life.stop.cancel();
         }
     }
 
     pub(super) fn life(&self) -> Option<Life> {
-        match &self.state.lock().existence {
-            Existence::Alive(life) => Some(life.clone()),
-            Existence::Dying(..) | Existence::Dead => None,
+        match &self.state.lock().life_state {
+            LifeState::Alive(life) => Some(life.clone()),
+            LifeState::Dying(..) | LifeState::Dead => None,
         }
     }
 
     pub(super) fn set_faults(&self, faults: Faults) {
         let mut state = self.state.lock();
-        (state.faults, state.judged) = (faults, 0);
+        (state.faults, state.decided) = (faults, 0);
     }
 
     pub(super) fn switch(&self, change: impl FnOnce(&mut Switches)) {

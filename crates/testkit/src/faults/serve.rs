@@ -1,17 +1,14 @@
 //! Takes connections and answers requests.
 
-use std::{
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{Request, Response, header};
-use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use http::{Request, header};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     body::{Frame, Incoming},
     server::conn::http1,
@@ -21,30 +18,12 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{
-    dice::Fault,
+    fault::{Fault, Phase},
     forward,
-    replica::{Admitted, Life, Phase, Replica},
+    replica::{Admitted, Life, Replica},
+    response::{Closed, ProxyResponse, full},
     status, watch,
 };
-
-/// An answer whose body may break off.
-pub(super) type Answer = Response<UnsyncBoxBody<Bytes, Closed>>;
-
-/// The connection is to be closed without an answer, or in the middle of one.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Closed;
-
-impl std::fmt::Display for Closed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("closed on purpose")
-    }
-}
-
-impl std::error::Error for Closed {}
-
-pub(super) fn full(body: Bytes) -> UnsyncBoxBody<Bytes, Closed> {
-    Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
-}
 
 /// A body that breaks off in the middle.
 fn half(body: &Bytes) -> UnsyncBoxBody<Bytes, Closed> {
@@ -88,7 +67,11 @@ async fn serve(stream: TcpStream, replica: Arc<Replica>, life: Life) {
     }
 }
 
-async fn answer(replica: Arc<Replica>, request: Request<Incoming>, last: Arc<AtomicBool>) -> Result<Answer, Closed> {
+async fn answer(
+    replica: Arc<Replica>,
+    request: Request<Incoming>,
+    last: Arc<AtomicBool>,
+) -> Result<ProxyResponse, Closed> {
     let (head, body) = request.into_parts();
     let mut admitted = replica.admit(&head).ok_or(Closed)?;
     let body = body.collect().await.map_err(|_| Closed)?.to_bytes();
@@ -113,24 +96,24 @@ async fn answer(replica: Arc<Replica>, request: Request<Incoming>, last: Arc<Ato
             answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
             answer
         }
-        None => return judged(replica, admitted, request).await,
+        None => return decided(replica, admitted, request).await,
     };
     admitted.record.answered(answer.status().as_u16());
     Ok(answer)
 }
 
-/// Answers a request that does not kill, as the dice and the scripts say.
-async fn judged(
+/// Answers a request that does not kill, as the rng and the scripts say.
+async fn decided(
     replica: Arc<Replica>,
     admitted: Admitted,
     request: Request<kube::client::Body>,
-) -> Result<Answer, Closed> {
-    let Admitted { record, exchange, verdict, .. } = &admitted;
-    if !verdict.delay.is_zero() {
-        tokio::time::sleep(verdict.delay).await;
+) -> Result<ProxyResponse, Closed> {
+    let Admitted { record, exchange, injection, .. } = &admitted;
+    if !injection.delay.is_zero() {
+        tokio::time::sleep(injection.delay).await;
     }
     let scripted = exchange.is_watch() && replica.script_refuses(&exchange.path);
-    let fault = if scripted { Some(Fault::Gone) } else { verdict.fault };
+    let fault = if scripted { Some(Fault::Gone) } else { injection.fault };
     if let Some(fault) = fault {
         record.fault(fault);
     }
@@ -143,7 +126,7 @@ async fn judged(
         }
         Some(Fault::CutAnswer) => forward::whole(&replica, &admitted, request).await?.map(|body| half(&body)),
         Some(Fault::Conflict) => status::conflict(),
-        Some(Fault::Gone) if exchange.is_watch() && verdict.in_stream && !scripted => status::gone_in_stream(),
+        Some(Fault::Gone) if exchange.is_watch() && injection.in_stream && !scripted => status::gone_in_stream(),
         Some(Fault::Gone) => status::gone(),
         Some(Fault::Throttled) => status::throttled(),
         Some(Fault::ServerError(code)) => status::server_error(code),

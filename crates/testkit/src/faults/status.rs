@@ -4,18 +4,18 @@ use bytes::Bytes;
 use http::{Response, header};
 use serde_json::{Value, json};
 
-use super::serve::{Answer, full};
+use super::response::{ProxyResponse, full};
 
-pub(super) fn conflict() -> Answer {
+pub(super) fn conflict() -> ProxyResponse {
     let message = "the object has been modified; please apply your changes to the latest version and try again";
     answer(&status(409, "Conflict", message))
 }
 
-pub(super) fn gone() -> Answer {
+pub(super) fn gone() -> ProxyResponse {
     answer(&expired())
 }
 
-pub(super) fn server_error(code: u16) -> Answer {
+pub(super) fn server_error(code: u16) -> ProxyResponse {
     let reason = match code {
         422 => "Invalid",
         503 => "ServiceUnavailable",
@@ -24,11 +24,11 @@ pub(super) fn server_error(code: u16) -> Answer {
     answer(&status(code, reason, "a fault made by the testkit"))
 }
 
-pub(super) fn bad_request(message: &str) -> Answer {
+pub(super) fn bad_request(message: &str) -> ProxyResponse {
     answer(&status(400, "BadRequest", message))
 }
 
-pub(super) fn throttled() -> Answer {
+pub(super) fn throttled() -> ProxyResponse {
     let mut status = status(429, "TooManyRequests", "too many requests, please try again later");
     status["details"] = json!({ "retryAfterSeconds": 1 });
     let mut answer = answer(&status);
@@ -37,7 +37,7 @@ pub(super) fn throttled() -> Answer {
 }
 
 /// A watch that is opened and says at once that its version has expired.
-pub(super) fn gone_in_stream() -> Answer {
+pub(super) fn gone_in_stream() -> ProxyResponse {
     json_answer(200, expired_event())
 }
 
@@ -62,12 +62,12 @@ fn status(code: u16, reason: &str, message: &str) -> Value {
     })
 }
 
-fn answer(status: &Value) -> Answer {
+fn answer(status: &Value) -> ProxyResponse {
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
     json_answer(code.expect("every status made here has a code"), status.to_string().into())
 }
 
-fn json_answer(code: u16, body: Bytes) -> Answer {
+fn json_answer(code: u16, body: Bytes) -> ProxyResponse {
     Response::builder()
         .status(code)
         .header(header::CONTENT_TYPE, "application/json")

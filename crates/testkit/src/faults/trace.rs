@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use http::{Method, header, request};
 
-use super::{dice::Fault, target::Target};
+use super::{fault::Fault, target::Target};
 
 /// One request and what became of it.
 #[derive(Debug, Clone)]

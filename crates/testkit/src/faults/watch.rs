@@ -1,4 +1,4 @@
-//! Streams the events of a watch, one line at a time, as the switches, the script and the dice say.
+//! Streams the events of a watch, one line at a time, as the switches, the script and the rng say.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -13,16 +13,20 @@ use serde::Deserialize;
 use tokio::sync::watch::Receiver;
 
 use super::{
-    dice::Fault,
+    fault::Fault,
     forward,
     replica::{Admitted, Record, Replica, Switches},
+    response::{Closed, ProxyResponse},
     script::Break,
-    serve::{Answer, Closed},
     status,
 };
 
 /// Opens a watch; an answer that is no stream of events is passed on as it is.
-pub(super) async fn open(replica: Arc<Replica>, admitted: Admitted, request: Request<Body>) -> Result<Answer, Closed> {
+pub(super) async fn open(
+    replica: Arc<Replica>,
+    admitted: Admitted,
+    request: Request<Body>,
+) -> Result<ProxyResponse, Closed> {
     // Before the request is sent: what is switched from here on concerns this watch.
     let switches = replica.switches();
     let answer = forward::send(&replica, admitted.record.number(), request).await?;
@@ -49,12 +53,12 @@ struct Events {
     /// The version the view was frozen at when this stream first held an event back.
     held_back_at: Option<u64>,
     cut_rate: f64,
-    dice: Rng,
+    rng: Rng,
     /// What ends the stream before the next event.
     ending: Option<Break>,
 }
 
-enum Turn {
+enum NextFrame {
     Line(Bytes),
     Cut,
     End,
@@ -63,7 +67,7 @@ enum Turn {
 impl Events {
     fn new(replica: Arc<Replica>, admitted: Admitted, mut switches: Receiver<Switches>, body: Body) -> Self {
         let cuts = switches.borrow_and_update().cuts;
-        let (cut_rate, dice) = admitted.verdict.cut_watch;
+        let (cut_rate, rng) = admitted.injection.cut_watch;
         Self {
             replica,
             record: admitted.record,
@@ -74,16 +78,16 @@ impl Events {
             cuts,
             held_back_at: None,
             cut_rate,
-            dice,
+            rng,
             ending: None,
         }
     }
 
     async fn frame(mut self) -> Option<(Result<Frame<Bytes>, Closed>, Self)> {
         match self.turn().await {
-            Turn::Line(line) => Some((Ok(Frame::data(line)), self)),
-            Turn::End => None,
-            Turn::Cut => {
+            NextFrame::Line(line) => Some((Ok(Frame::data(line)), self)),
+            NextFrame::End => None,
+            NextFrame::Cut => {
                 self.record.fault(Fault::CutWatch);
                 // While this waits, hyper writes out the events before the cut; they must arrive.
                 tokio::task::yield_now().await;
@@ -92,35 +96,35 @@ impl Events {
         }
     }
 
-    async fn turn(&mut self) -> Turn {
+    async fn turn(&mut self) -> NextFrame {
         loop {
             let switches = *self.switches.borrow_and_update();
             match self.ending.take().or_else(|| self.interruption(switches)) {
-                Some(Break::Cut) => return Turn::Cut,
+                Some(Break::Cut) => return NextFrame::Cut,
                 Some(Break::End) => {
                     self.record.fault(Fault::CutWatch);
-                    return Turn::End;
+                    return NextFrame::End;
                 }
                 Some(Break::Expire) => {
                     self.ending = Some(Break::End);
-                    return Turn::Line(status::expired_event());
+                    return NextFrame::Line(status::expired_event());
                 }
                 None => {}
             }
             let held = switches.held.is_some_and(|end| self.path.ends_with(end));
             if !held && let Some(line) = self.line() {
                 if self.passes(&line, switches.frozen) {
-                    return Turn::Line(line);
+                    return NextFrame::Line(line);
                 }
                 continue;
             }
             tokio::select! {
                 biased;
-                changed = self.switches.changed() => if changed.is_err() { return Turn::End },
+                changed = self.switches.changed() => if changed.is_err() { return NextFrame::End },
                 more = self.upstream.next(), if !held => match more {
                     Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
-                    Some(Err(_)) => return Turn::Cut,
-                    None => return Turn::End,
+                    Some(Err(_)) => return NextFrame::Cut,
+                    None => return NextFrame::End,
                 },
             }
         }
@@ -156,8 +160,8 @@ impl Events {
         if !self.replica.script_passes(&self.path, bookmark) {
             return false;
         }
-        if !bookmark && self.dice.f64() < self.cut_rate {
-            self.ending = Some(if self.dice.bool() { Break::Cut } else { Break::End });
+        if !bookmark && self.rng.f64() < self.cut_rate {
+            self.ending = Some(if self.rng.bool() { Break::Cut } else { Break::End });
         }
         true
     }

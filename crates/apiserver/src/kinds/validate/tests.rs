@@ -7,14 +7,14 @@ fn kind(name: &str) -> Kind {
     builtin::all().into_iter().find(|kind| kind.kind == name).unwrap()
 }
 
-/// The fields of all faults of an object that was defaulted before, with the reasons in short.
-fn faults(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<String> {
+/// The fields of all errors of an object that was defaulted before, with the reasons in short.
+fn errors(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<String> {
     let ready = |object: &Value| {
         let mut object = object.clone();
         defaults::default(kind, &mut object);
         object
     };
-    let causes = validate(kind, &ready(new), old.map(ready).as_ref(), Part::Main);
+    let causes = validate(kind, &ready(new), old.map(ready).as_ref(), Strategy::Main);
     causes.iter().map(|cause| format!("{} {}", cause.reason.trim_start_matches("FieldValue"), cause.field)).collect()
 }
 
@@ -43,23 +43,23 @@ fn metadata_is_well_formed() {
             vec!["Invalid metadata.ownerReferences.uid"],
         ),
     ] {
-        assert_eq!(faults(&custom, &json!({ "metadata": metadata }), None), expected, "{metadata}");
+        assert_eq!(errors(&custom, &json!({ "metadata": metadata }), None), expected, "{metadata}");
     }
     let plain = json!({ "metadata": { "name": "a", "finalizers": ["plain"] } });
-    assert_eq!(faults(&kind("ConfigMap"), &plain, None), ["Invalid metadata.finalizers[0]"]);
-    assert_eq!(faults(&kind("Namespace"), &json!({ "metadata": { "name": "a.b" } }), None), ["Invalid metadata.name"]);
-    assert_eq!(faults(&kind("Role"), &json!({ "metadata": { "name": "A:b" } }), None), [""; 0]);
+    assert_eq!(errors(&kind("ConfigMap"), &plain, None), ["Invalid metadata.finalizers[0]"]);
+    assert_eq!(errors(&kind("Namespace"), &json!({ "metadata": { "name": "a.b" } }), None), ["Invalid metadata.name"]);
+    assert_eq!(errors(&kind("Role"), &json!({ "metadata": { "name": "A:b" } }), None), [""; 0]);
 }
 
 #[test]
 fn an_update_keeps_the_identity_and_a_dying_object_takes_no_more_finalizers() {
     let custom = Kind { custom: true, ..kind("ConfigMap") };
     let old = json!({ "metadata": { "name": "x", "uid": "1", "deletionTimestamp": "t", "finalizers": ["a.b/c"] } });
-    assert_eq!(faults(&custom, &old, Some(&old)), [""; 0]);
+    assert_eq!(errors(&custom, &old, Some(&old)), [""; 0]);
     let mut new = old.clone();
     new["metadata"]["uid"] = "2".into();
     new["metadata"]["finalizers"] = json!(["a.b/c", "a.b/d"]);
-    assert_eq!(faults(&custom, &new, Some(&old)), ["Invalid metadata.uid", "Forbidden metadata.finalizers"]);
+    assert_eq!(errors(&custom, &new, Some(&old)), ["Invalid metadata.uid", "Forbidden metadata.finalizers"]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn values_of_built_in_kinds_follow_their_marks() {
             vec!["Invalid spec.replicas"],
         ),
     ] {
-        assert_eq!(faults(&kind(name), &with("x", &body), None), expected, "{name} {body}");
+        assert_eq!(errors(&kind(name), &with("x", &body), None), expected, "{name} {body}");
     }
 }
 
@@ -103,18 +103,18 @@ fn some_fields_never_change() {
         with("x", &json!({ "spec": { "selector": { "matchLabels": { "a": label } }, "template": template(label) } }))
     };
     for name in ["DaemonSet", "Deployment"] {
-        assert_eq!(faults(&kind(name), &set("b"), Some(&set("b"))), [""; 0]);
-        assert_eq!(faults(&kind(name), &set("c"), Some(&set("b"))), ["Invalid spec.selector"]);
+        assert_eq!(errors(&kind(name), &set("b"), Some(&set("b"))), [""; 0]);
+        assert_eq!(errors(&kind(name), &set("c"), Some(&set("b"))), ["Invalid spec.selector"]);
     }
     let slice = |family: &str| with("x", &json!({ "addressType": family, "endpoints": [] }));
-    assert_eq!(faults(&kind("EndpointSlice"), &slice("IPv6"), Some(&slice("IPv4"))), ["Invalid addressType"]);
+    assert_eq!(errors(&kind("EndpointSlice"), &slice("IPv6"), Some(&slice("IPv4"))), ["Invalid addressType"]);
     let map = |value: &str| with("x", &json!({ "immutable": true, "data": { "k": value } }));
-    assert_eq!(faults(&kind("ConfigMap"), &map("2"), Some(&map("1"))), ["Forbidden data"]);
+    assert_eq!(errors(&kind("ConfigMap"), &map("2"), Some(&map("1"))), ["Forbidden data"]);
     let pod = |image: &str, node: &str| {
         with("x", &json!({ "spec": { "nodeName": node, "containers": [{ "name": "c", "image": image }] } }))
     };
-    assert_eq!(faults(&kind("Pod"), &pod("i:2", "n"), Some(&pod("i:1", "n"))), [""; 0]);
-    assert_eq!(faults(&kind("Pod"), &pod("i:1", "m"), Some(&pod("i:1", "n"))), ["Forbidden spec"]);
+    assert_eq!(errors(&kind("Pod"), &pod("i:2", "n"), Some(&pod("i:1", "n"))), [""; 0]);
+    assert_eq!(errors(&kind("Pod"), &pod("i:1", "m"), Some(&pod("i:1", "n"))), ["Forbidden spec"]);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn fields_fit_one_another() {
         ("ValidatingWebhookConfiguration", json!({ "webhooks": [hook, hook] }), vec!["Duplicate webhooks[1].name"]),
     ] {
         let name = kind(name);
-        assert_eq!(faults(&name, &with("x", &body), None), expected, "{} {body}", name.kind);
+        assert_eq!(errors(&name, &with("x", &body), None), expected, "{} {body}", name.kind);
     }
 }
 
@@ -171,8 +171,8 @@ fn no_input_makes_defaults_or_validation_panic() {
                 let old = object.clone();
                 defaults::default(&kind, &mut object);
                 strategy::prepare_for_create(&kind, &mut object);
-                drop(validate(&kind, &object, None, Part::Main));
-                for part in [Part::Main, Part::Status] {
+                drop(validate(&kind, &object, None, Strategy::Main));
+                for part in [Strategy::Main, Strategy::Status] {
                     strategy::prepare_for_update(&kind, &mut object, &old, part);
                     drop(validate(&kind, &object, Some(&old), part));
                 }

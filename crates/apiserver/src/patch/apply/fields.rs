@@ -7,27 +7,27 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// One step of a path, written as `FieldsV1` writes it: `f:name` is a member of a map, `k:{"name":"c"}` the list item
-/// with these keys, `v:"x"` the item of a set, `i:0` the item at a place.
+/// One element of a path, in the form of `FieldsV1`: `f:name` is a member of a map, `k:{"name":"c"}` the list item
+/// with these keys, `v:"x"` the item of a set, `i:0` the item at an index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Step(String);
+pub(super) struct PathElement(String);
 
 /// A path of an object.
-pub(super) type Path = Vec<Step>;
+pub(super) type FieldPath = Vec<PathElement>;
 
 /// A set of paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Set {
-    nodes: BTreeMap<Step, Branch>,
+pub(super) struct FieldSet {
+    nodes: BTreeMap<PathElement, Branch>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Branch {
     member: bool,
-    below: Set,
+    below: FieldSet,
 }
 
-impl Step {
+impl PathElement {
     pub(super) fn field(name: &str) -> Self {
         Self(format!("f:{name}"))
     }
@@ -55,7 +55,7 @@ impl Step {
 }
 
 /// `.name`, `[name="c"]`, `[="x"]`, `[0]`: as conflicts show it.
-impl fmt::Display for Step {
+impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.split_at(2) {
             ("f:", name) => write!(f, ".{name}"),
@@ -71,7 +71,7 @@ impl fmt::Display for Step {
 }
 
 /// A path as conflicts show it.
-pub(super) fn shown(path: &[Step]) -> String {
+pub(super) fn display_path(path: &[PathElement]) -> String {
     path.iter().map(ToString::to_string).collect()
 }
 
@@ -81,18 +81,18 @@ impl Branch {
     }
 }
 
-impl Set {
+impl FieldSet {
     /// A set of paths of named fields, such as `metadata.name`.
     pub(super) fn of_fields(paths: &[&str]) -> Self {
         let mut set = Self::default();
         for path in paths {
-            set.insert(&path.split('.').map(Step::field).collect::<Path>());
+            set.insert(&path.split('.').map(PathElement::field).collect::<FieldPath>());
         }
         set
     }
 
-    /// Adds a path; those above it are not added. The empty path is nobody's.
-    pub(super) fn insert(&mut self, path: &[Step]) {
+    /// Adds a path; its parents are not added. The empty path is ignored.
+    pub(super) fn insert(&mut self, path: &[PathElement]) {
         let Some((first, rest)) = path.split_first() else { return };
         let branch = self.nodes.entry(first.clone()).or_default();
         if rest.is_empty() {
@@ -106,18 +106,18 @@ impl Set {
         self.nodes.values().all(Branch::is_empty)
     }
 
-    /// Whether this one step is a member.
-    pub(super) fn has(&self, step: &Step) -> bool {
+    /// Whether this one element is a member.
+    pub(super) fn has(&self, step: &PathElement) -> bool {
         self.nodes.get(step).is_some_and(|branch| branch.member)
     }
 
-    /// The paths that begin with a step, without it.
-    pub(super) fn below(&self, step: &Step) -> Option<&Self> {
+    /// The paths below an element, without it.
+    pub(super) fn below(&self, step: &PathElement) -> Option<&Self> {
         self.nodes.get(step).map(|branch| &branch.below).filter(|below| !below.is_empty())
     }
 
     /// Whether the path is a member.
-    pub(super) fn contains(&self, path: &[Step]) -> bool {
+    pub(super) fn contains(&self, path: &[PathElement]) -> bool {
         match path {
             [] => false,
             [last] => self.has(last),
@@ -144,7 +144,7 @@ impl Set {
         })
     }
 
-    /// The members that the other set lacks, each path for itself: a parent does not take its children along.
+    /// The members that the other set lacks; a parent in the other set does not remove its children.
     #[must_use]
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.kept(|step, branch| {
@@ -153,7 +153,7 @@ impl Set {
         })
     }
 
-    /// The members that the other set lacks; a path in the other set takes all below it along.
+    /// The members that the other set lacks; a path in the other set removes everything below it, too.
     #[must_use]
     pub(super) fn without(&self, other: &Self) -> Self {
         self.kept(|step, branch| match other.nodes.get(step) {
@@ -163,8 +163,8 @@ impl Set {
         })
     }
 
-    /// The set with some steps made members too; `choose` is told the steps that lead on, and hands down a guide.
-    pub(super) fn with_members<G: Copy>(&self, guide: G, choose: &impl Fn(G, &Step) -> (bool, G)) -> Self {
+    /// The set with some inner elements made members, too, as `choose` decides, which passes context down.
+    pub(super) fn with_members<G: Copy>(&self, guide: G, choose: &impl Fn(G, &PathElement) -> (bool, G)) -> Self {
         self.kept(|step, branch| {
             let (also, next) = choose(guide, step);
             let member = branch.member || (also && !branch.below.is_empty());
@@ -172,15 +172,15 @@ impl Set {
         })
     }
 
-    fn kept(&self, keep: impl Fn(&Step, &Branch) -> Option<Branch>) -> Self {
+    fn kept(&self, keep: impl Fn(&PathElement, &Branch) -> Option<Branch>) -> Self {
         let kept = self.nodes.iter().filter_map(|(step, branch)| {
             keep(step, branch).filter(|branch| !branch.is_empty()).map(|branch| (step.clone(), branch))
         });
         Self { nodes: kept.collect() }
     }
 
-    /// All paths; at each level the members come before what lies below any of them.
-    pub(super) fn paths(&self) -> Vec<Path> {
+    /// All paths; at each level the members come before what is below any of them.
+    pub(super) fn paths(&self) -> Vec<FieldPath> {
         let members = self.nodes.iter().filter(|(_, branch)| branch.member).map(|(step, _)| vec![step.clone()]);
         let deeper = self.nodes.iter().flat_map(|(step, branch)| {
             let below = branch.below.paths().into_iter();
@@ -208,7 +208,7 @@ impl Set {
             ["f:", "k:", "v:", "i:"].iter().find(|prefix| key.starts_with(**prefix))?;
             let below = Self::from_json(value)?;
             let member = below.nodes.is_empty() || value.get(".").is_some();
-            set.nodes.insert(Step(key.clone()), Branch { member, below });
+            set.nodes.insert(PathElement(key.clone()), Branch { member, below });
         }
         Some(set)
     }
@@ -220,8 +220,8 @@ mod tests {
 
     use super::*;
 
-    fn set(value: &Value) -> Set {
-        Set::from_json(value).unwrap()
+    fn set(value: &Value) -> FieldSet {
+        FieldSet::from_json(value).unwrap()
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
             assert_eq!(set(&fields).to_json(), fields);
         }
         for bad in [json!({ "a": {} }), json!({ "abc": {} }), json!({ "f:a": 1 }), json!([])] {
-            assert_eq!(Set::from_json(&bad), None, "{bad}");
+            assert_eq!(FieldSet::from_json(&bad), None, "{bad}");
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
         let set = set(
             &json!({ "f:spec": { "f:c": { "k:{\"n\":\"x\",\"p\":80}": { "f:image": {} } }, "f:t": { "v:\"a\"": {} } } }),
         );
-        let printed: Vec<String> = set.paths().iter().map(|path| shown(path)).collect();
+        let printed: Vec<String> = set.paths().iter().map(|path| display_path(path)).collect();
         assert_eq!(printed, [".spec.c[n=\"x\",p=80].image", ".spec.t[=\"a\"]"]);
     }
 }

@@ -1,39 +1,39 @@
-//! Server-side apply: an applied configuration is merged into the object, what it no longer names goes, and who
-//! changes what another owns gets a conflict. After structured-merge-diff.
+//! Server-side apply: an applied configuration is merged into the object, fields it no longer has are removed, and a
+//! change to a field of another owner is a conflict. After structured-merge-diff.
 //!
 //! ```text
-//! fields   sets of paths, and their JSON (FieldsV1)
-//! typed    objects under their schema: field sets, comparison, merge, removal
-//! books    managedFields: who owns what, and the bookkeeping of creates, updates and patches
-//! rules    what differs by kind: fields that a request cannot set, the empty object
+//! fields            sets of field paths, and their JSON (FieldsV1)
+//! typed             objects under their schema: field sets, comparison, merge, removal
+//! field_management  managedFields: who owns which fields, and how creates, updates and patches change that
+//! rules             what differs by kind: fields that a request cannot set, the empty object
 //! ```
 
-mod books;
+mod field_management;
 mod fields;
 mod rules;
 mod typed;
 
-pub use self::books::{keep_times, manager_name, scaled, updated};
+pub use self::field_management::{keep_timestamps, manager_name, track_scale, track_update};
 
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use self::books::{Held, Managed, Owner, load, record, store, take};
-use self::fields::{Path, Set, Step, shown};
-use self::typed::{compare, faults, field_set, merge, remove};
+use self::field_management::{FieldOwner, ManagedFields, OwnedFields, load, record_update, store, take_from_others};
+use self::fields::{FieldPath, FieldSet, PathElement, display_path};
+use self::typed::{compare, field_set, merge, remove, schema_errors};
 use super::node::Node;
-use super::{settle_nulls, whole};
+use super::{normalize_integers, remove_nulls};
 use crate::kinds::Kind;
 use crate::status::{Cause, Failure};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The annotations of an object may have so many bytes together.
+/// The limit for the annotations of an object, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// A write, as far as the bookkeeping needs to know it.
+/// The field manager of a request: who writes which subresource of which kind, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Write<'a> {
+pub struct FieldManager<'a> {
     pub kind: &'a Kind,
     /// The query parameter `fieldManager`, or `manager_name` of the user agent.
     pub manager: &'a str,
@@ -42,11 +42,11 @@ pub struct Write<'a> {
     pub now: Timestamp,
 }
 
-/// A change to a field that another owns.
+/// A change to a field of another owner.
 struct Conflict {
-    owner: Owner,
+    owner: FieldOwner,
     version: String,
-    path: Path,
+    path: FieldPath,
 }
 
 /// Reads an apply document: YAML or JSON.
@@ -60,7 +60,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Failure> {
         Ok(value) => value,
         Err(_) => serde_saphyr::from_str(text).map_err(|why| refuse(why.to_string()))?,
     };
-    match whole(value) {
+    match normalize_integers(value) {
         value @ Value::Object(_) => Ok(value),
         Value::Null => Ok(json!({})),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -69,9 +69,9 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Failure> {
     }
 }
 
-/// Applies a configuration to an object, or makes the object when there is none. The result has its `managedFields`;
-/// defaults, validation and the checks of name, namespace, uid and resource version are the caller's.
-pub fn apply(write: &Write<'_>, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Failure> {
+/// Applies a configuration to an object, or creates the object when there is none. The result has its `managedFields`;
+/// the caller defaults, validates, and checks name, namespace, uid and resource version.
+pub fn apply(write: &FieldManager<'_>, live: Option<&Value>, config: &Value, force: bool) -> Result<Value, Failure> {
     let node = Node::of(write.kind);
     let managed = load(live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]))
         .ok_or_else(|| Failure::unclassified("the managedFields of the object cannot be read"))?;
@@ -80,9 +80,9 @@ pub fn apply(write: &Write<'_>, live: Option<&Value>, config: &Value, force: boo
         return Err(Failure::bad_request(format!("invalid object type: apiVersion {version}, kind {kind}")));
     }
     check(node, config)?;
-    let live = live.map_or_else(|| rules::empty_object(write.kind), bare);
+    let live = live.map_or_else(|| rules::empty_object(write.kind), without_managed_fields);
     let managed = if managed.is_empty() {
-        record(write, &rules::empty_object(write.kind), &live, managed, "before-first-apply")
+        record_update(write, &rules::empty_object(write.kind), &live, managed, "before-first-apply")
     } else {
         managed
     };
@@ -95,34 +95,34 @@ pub fn apply(write: &Write<'_>, live: Option<&Value>, config: &Value, force: boo
             result = attempt(write, &live, config, managed, true);
         }
     }
-    let (mut object, managed) = result.map_err(|conflicts| refusal(&conflicts))?;
+    let (mut object, managed) = result.map_err(|conflicts| conflict_error(&conflicts))?;
     if write.manager == "kubectl" {
         renew_last_applied(&mut object, config);
     }
-    settle_nulls(write.kind, &mut object);
+    remove_nulls(write.kind, &mut object);
     store(&mut object, &managed);
     Ok(object)
 }
 
 fn attempt(
-    write: &Write<'_>,
+    write: &FieldManager<'_>,
     live: &Value,
     config: &Value,
-    mut managed: Managed,
+    mut managed: ManagedFields,
     force: bool,
-) -> Result<(Value, Managed), Vec<Conflict>> {
+) -> Result<(Value, ManagedFields), Vec<Conflict>> {
     let node = Node::of(write.kind);
     let reset = rules::reset_fields(write.kind, write.subresource);
     let owner = write.owner(true);
     let merged = merge(node, Some(live), Some(config)).unwrap_or_else(|| json!({}));
 
-    // the manager owns what it applies, and what it applied last and no longer does may go
+    // the manager owns what it applies; what it applied last and no longer applies may be removed
     let last = managed.remove(&owner).unwrap_or_default();
     let fields = field_set(node, config).without(&reset);
-    managed.insert(owner.clone(), Held { fields, version: write.kind.api_version(), time: last.time });
+    managed.insert(owner.clone(), OwnedFields { fields, version: write.kind.api_version(), time: last.time });
     let object = if last.fields.is_empty() { merged } else { prune(node, &merged, &managed, &last.fields) };
 
-    // others keep what did not change; a change of theirs is a conflict
+    // others keep what did not change; a change to their fields is a conflict
     let changes = compare(node, live, &object).without(&reset);
     if !force {
         let others = managed.iter().filter(|(other, _)| **other != owner);
@@ -135,7 +135,7 @@ fn attempt(
             return Err(conflicts);
         }
     }
-    take(&mut managed, &changes, Some(&owner));
+    take_from_others(&mut managed, &changes, Some(&owner));
     if let Some(held) = managed.get_mut(&owner) {
         held.fields = held.fields.difference(&rules::UNOWNED);
         if *live != object {
@@ -148,22 +148,22 @@ fn attempt(
     Ok((object, managed))
 }
 
-/// The configuration must fit the schema, have no twins in lists and bring no books of its own.
+/// The configuration must fit the schema, have no duplicate list items and no managedFields.
 fn check(node: Node<'_>, config: &Value) -> Result<(), Failure> {
     if config["metadata"].get("managedFields").is_some_and(Value::is_array) {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
-    let faults = faults(node, config, false);
+    let faults = schema_errors(node, config, false);
     if faults.is_empty() {
         return Ok(());
     }
     Err(Failure::unclassified(format!("the applied configuration does not fit the schema: {}", faults.join(", "))))
 }
 
-/// Takes out what the manager applied last, does not apply any more, and nobody else owns.
-fn prune(node: Node<'_>, merged: &Value, managed: &Managed, last: &Set) -> Value {
-    let named = |set: &Set| {
-        set.with_members(Some(node), &|at: Option<Node<'_>>, step: &Step| match (at, step.name()) {
+/// Removes what the manager applied last, applies no longer, and nobody else owns.
+fn prune(node: Node<'_>, merged: &Value, managed: &ManagedFields, last: &FieldSet) -> Value {
+    let named = |set: &FieldSet| {
+        set.with_members(Some(node), &|at: Option<Node<'_>>, step: &PathElement| match (at, step.name()) {
             (Some(at), Some(key)) => (at.named(key).is_some(), at.member(key)),
             (Some(at), None) if step.is_key() => (false, Some(at.item())),
             _ => (false, None),
@@ -171,7 +171,7 @@ fn prune(node: Node<'_>, merged: &Value, managed: &Managed, last: &Set) -> Value
     };
     let last = named(last);
     let all = named(&field_set(node, merged));
-    let owned = managed.values().fold(Set::default(), |owned, held| owned.union(&held.fields));
+    let owned = managed.values().fold(FieldSet::default(), |owned, held| owned.union(&held.fields));
     let pruned = remove(node, merged, &last);
     let kept = named(&field_set(node, &pruned)).union(&named(&owned));
     let pruned = remove(node, merged, &all.difference(&kept));
@@ -179,8 +179,8 @@ fn prune(node: Node<'_>, merged: &Value, managed: &Managed, last: &Set) -> Value
     remove(node, merged, &all.difference(&kept).intersection(&last))
 }
 
-/// An object without its books: they are no part of what is owned.
-fn bare(object: &Value) -> Value {
+/// An object without its managedFields, which have no owner.
+fn without_managed_fields(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.remove("managedFields");
@@ -188,7 +188,7 @@ fn bare(object: &Value) -> Value {
     object
 }
 
-fn refusal(conflicts: &[Conflict]) -> Failure {
+fn conflict_error(conflicts: &[Conflict]) -> Failure {
     let causes: Vec<Cause> = conflicts.iter().map(Conflict::cause).collect();
     let lines: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.message, cause.field)).collect();
     let plural = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
@@ -201,7 +201,7 @@ fn refusal(conflicts: &[Conflict]) -> Failure {
 impl Conflict {
     /// `conflict with "kubectl" with subresource "status" using v1`.
     fn cause(&self) -> Cause {
-        let Owner { manager, applies, subresource, .. } = &self.owner;
+        let FieldOwner { manager, applies, subresource, .. } = &self.owner;
         let mut message = format!("conflict with {manager:?}");
         if !subresource.is_empty() {
             message = format!("{message} with subresource {subresource:?}");
@@ -209,16 +209,16 @@ impl Conflict {
         if !applies {
             message = format!("{message} using {}", self.version);
         }
-        Cause { reason: "FieldManagerConflict", message, field: shown(&self.path) }
+        Cause { reason: "FieldManagerConflict", message, field: display_path(&self.path) }
     }
 }
 
 /// The fields that `kubectl apply` of old set and that are still as it set them: `kubectl apply --server-side` may
 /// take them over.
-fn last_applied(write: &Write<'_>, live: &Value) -> Option<Set> {
+fn last_applied(write: &FieldManager<'_>, live: &Value) -> Option<FieldSet> {
     let node = Node::of(write.kind);
     let last: Value = serde_json::from_str(live["metadata"]["annotations"].get(LAST_APPLIED)?.as_str()?).ok()?;
-    if last["apiVersion"] != write.kind.api_version() || !faults(node, &last, false).is_empty() {
+    if last["apiVersion"] != write.kind.api_version() || !schema_errors(node, &last, false).is_empty() {
         return None;
     }
     let changes = compare(node, &last, live);
@@ -290,10 +290,10 @@ mod tests {
     #[test]
     fn every_apply_keeps_every_law() {
         let kind = kind("Widget");
-        let by = |manager| Write { kind: &kind, manager, subresource: "", now: Timestamp::UNIX_EPOCH };
+        let by = |manager| FieldManager { kind: &kind, manager, subresource: "", now: Timestamp::UNIX_EPOCH };
         proptest!(|(first in widgets(), second in widgets(), third in widgets())| {
             let mut live = first.clone();
-            updated(&by("maker"), None, &mut live);
+            track_update(&by("maker"), None, &mut live);
             let Ok(once) = apply(&by("one"), Some(&live), &second, true) else { return Ok(()) };
             let again = apply(&by("one"), Some(&once), &second, false);
             prop_assert_eq!(again.as_ref(), Ok(&once), "applying the same again changes nothing");

@@ -1,28 +1,28 @@
-//! What the bookkeeping has to know of kinds: fields that a request cannot set, and what an empty object is.
+//! What field management needs to know about kinds: fields that a request cannot set, and what an empty object is.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::fields::Set;
+use super::fields::FieldSet;
 use crate::kinds::Kind;
 
-/// Fields that a write to the (sub)resource resets anyway, so nobody comes to own them by it.
-pub(super) fn reset_fields(kind: &Kind, subresource: &str) -> Set {
+/// Fields that a write to the (sub)resource resets, so that it never makes its manager their owner.
+pub(super) fn reset_fields(kind: &Kind, subresource: &str) -> FieldSet {
     match (subresource, kind.kind.as_str()) {
-        ("status", _) if kind.custom => Set::of_fields(&["metadata", "spec"]),
-        ("status", "Deployment") => Set::of_fields(&["spec", "metadata.labels"]),
-        ("status", "Pod") => Set::of_fields(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]),
-        ("status", _) => Set::of_fields(&["spec"]),
-        _ if kind.status => Set::of_fields(&["status"]),
-        _ => Set::default(),
+        ("status", _) if kind.custom => FieldSet::of_fields(&["metadata", "spec"]),
+        ("status", "Deployment") => FieldSet::of_fields(&["spec", "metadata.labels"]),
+        ("status", "Pod") => FieldSet::of_fields(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]),
+        ("status", _) => FieldSet::of_fields(&["spec"]),
+        _ if kind.status => FieldSet::of_fields(&["status"]),
+        _ => FieldSet::default(),
     }
 }
 
-/// Fields of every object that are nobody's.
-pub(super) static UNOWNED: LazyLock<Set> = LazyLock::new(|| {
-    Set::of_fields(&[
+/// Fields of every object that have no owner.
+pub(super) static UNOWNED: LazyLock<FieldSet> = LazyLock::new(|| {
+    FieldSet::of_fields(&[
         "apiVersion",
         "kind",
         "metadata",
@@ -37,8 +37,8 @@ pub(super) static UNOWNED: LazyLock<Set> = LazyLock::new(|| {
     ])
 });
 
-/// An object of the kind with nothing set. Built-in kinds have parts that are always there, though empty
-/// (`empty.json`); nobody owns those for making the object.
+/// An object of the kind with nothing set. Built-in kinds have parts that are always present, even if empty
+/// (`empty.json`); creating the object does not make its manager their owner.
 pub(super) fn empty_object(kind: &Kind) -> Value {
     static EMPTY: LazyLock<BTreeMap<String, Value>> =
         LazyLock::new(|| serde_json::from_str(include_str!("empty.json")).expect("empty.json is checked by tests"));

@@ -1,36 +1,36 @@
-//! Objects under their schema: what one sets, how two differ, one laid over another, one without some fields.
+//! Objects under their schema: the fields an object sets, how two differ, merging and removing fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use super::super::node::{Items, Node, Shape};
-use super::fields::{Path, Set, Step, shown};
+use super::fields::{FieldPath, FieldSet, PathElement, display_path};
 use crate::schema::Type;
 
-/// What became of the fields of an object.
+/// The changed fields of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     /// Added or modified.
-    pub set: Set,
-    pub removed: Set,
+    pub set: FieldSet,
+    pub removed: FieldSet,
 }
 
 impl Changes {
     /// Without fields, and all below them.
-    pub(super) fn without(&self, fields: &Set) -> Self {
+    pub(super) fn without(&self, fields: &FieldSet) -> Self {
         Self { set: self.set.without(fields), removed: self.removed.without(fields) }
     }
 }
 
 /// The set of fields that a value sets.
-pub(super) fn field_set(node: Node<'_>, value: &Value) -> Set {
-    let mut set = Set::default();
+pub(super) fn field_set(node: Node<'_>, value: &Value) -> FieldSet {
+    let mut set = FieldSet::default();
     collect(node, value, &mut Vec::new(), &mut set);
     set
 }
 
-fn collect(node: Node<'_>, value: &Value, path: &mut Path, set: &mut Set) {
+fn collect(node: Node<'_>, value: &Value, path: &mut FieldPath, set: &mut FieldSet) {
     match (node.shape(Some(value)), value) {
         (Shape::Scalar, _) => set.insert(path),
         (Shape::Map, _) if node.schema.atomic_map => set.insert(path),
@@ -38,7 +38,7 @@ fn collect(node: Node<'_>, value: &Value, path: &mut Path, set: &mut Set) {
         (Shape::Map, Value::Object(fields)) => {
             for (key, value) in fields {
                 let Some(member) = node.member(key) else { continue };
-                path.push(Step::field(key));
+                path.push(PathElement::field(key));
                 collect(member, value, path, set);
                 let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
                 if empty || node.named(key).is_none() {
@@ -48,9 +48,9 @@ fn collect(node: Node<'_>, value: &Value, path: &mut Path, set: &mut Set) {
             }
         }
         (Shape::List, Value::Array(_)) => {
-            for (step, twins) in by_step(node, Some(value)) {
+            for (step, duplicates) in by_element(node, Some(value)) {
                 path.push(step);
-                if let [only] = twins.as_slice() {
+                if let [only] = duplicates.as_slice() {
                     collect(node.item(), only, path, set);
                 }
                 set.insert(path);
@@ -61,15 +61,15 @@ fn collect(node: Node<'_>, value: &Value, path: &mut Path, set: &mut Set) {
     }
 }
 
-/// The faults of a value, each with its path; lists may have several items of one name if `twins_allowed`.
-pub(super) fn faults(node: Node<'_>, value: &Value, twins_allowed: bool) -> Vec<String> {
+/// How a value breaks its schema, each error with its path; lists may have duplicate items if `duplicates_allowed`.
+pub(super) fn schema_errors(node: Node<'_>, value: &Value, duplicates_allowed: bool) -> Vec<String> {
     let mut faults = Vec::new();
-    check(node, value, twins_allowed, &mut Vec::new(), &mut faults);
+    check(node, value, duplicates_allowed, &mut Vec::new(), &mut faults);
     faults
 }
 
-fn check(node: Node<'_>, value: &Value, twins_allowed: bool, path: &mut Path, faults: &mut Vec<String>) {
-    let mut told = |path: &[Step], fault: &str| faults.push(format!("{}: {fault}", shown(path)));
+fn check(node: Node<'_>, value: &Value, duplicates_allowed: bool, path: &mut FieldPath, faults: &mut Vec<String>) {
+    let mut told = |path: &[PathElement], fault: &str| faults.push(format!("{}: {fault}", display_path(path)));
     match (node.shape(Some(value)), value) {
         (_, Value::Null) => {}
         (Shape::Scalar, _) => {
@@ -85,10 +85,10 @@ fn check(node: Node<'_>, value: &Value, twins_allowed: bool, path: &mut Path, fa
         }
         (Shape::Map, Value::Object(fields)) => {
             for (key, value) in fields {
-                path.push(Step::field(key));
+                path.push(PathElement::field(key));
                 match node.member(key) {
-                    Some(member) => check(member, value, twins_allowed, path, faults),
-                    None => faults.push(format!("{}: field not declared in schema", shown(path))),
+                    Some(member) => check(member, value, duplicates_allowed, path, faults),
+                    None => faults.push(format!("{}: field not declared in schema", display_path(path))),
                 }
                 path.pop();
             }
@@ -96,15 +96,16 @@ fn check(node: Node<'_>, value: &Value, twins_allowed: bool, path: &mut Path, fa
         (Shape::List, Value::Array(list)) => {
             let mut seen = BTreeSet::new();
             for (at, item) in list.iter().enumerate() {
-                let name = if node.items() == Items::Atomic { Some(Step::index(at)) } else { step(node, item) };
+                let name =
+                    if node.items() == Items::Atomic { Some(PathElement::index(at)) } else { element(node, item) };
                 let Some(name) = name else {
-                    return faults.push(format!("{}: item {at} cannot be told apart from others", shown(path)));
+                    return faults.push(format!("{}: item {at} has no key", display_path(path)));
                 };
-                if !twins_allowed && !seen.insert(name.clone()) {
-                    faults.push(format!("{}: duplicate entries for key {name}", shown(path)));
+                if !duplicates_allowed && !seen.insert(name.clone()) {
+                    faults.push(format!("{}: duplicate entries for key {name}", display_path(path)));
                 }
                 path.push(name);
-                check(node.item(), item, twins_allowed, path, faults);
+                check(node.item(), item, duplicates_allowed, path, faults);
                 path.pop();
             }
         }
@@ -113,11 +114,11 @@ fn check(node: Node<'_>, value: &Value, twins_allowed: bool, path: &mut Path, fa
     }
 }
 
-/// How an item of a list is named in paths; none if it has no name.
-fn step(list: Node<'_>, item: &Value) -> Option<Step> {
+/// The path element of a list item; none if it has no key.
+fn element(list: Node<'_>, item: &Value) -> Option<PathElement> {
     match list.items() {
         Items::Atomic => None,
-        Items::Set => (item.is_boolean() || item.is_number() || item.is_string()).then(|| Step::value(item)),
+        Items::Set => (item.is_boolean() || item.is_number() || item.is_string()).then(|| PathElement::value(item)),
         Items::Keyed(keys) => {
             let fields = item.as_object()?;
             let named = keys.iter().filter_map(|key| {
@@ -125,16 +126,16 @@ fn step(list: Node<'_>, item: &Value) -> Option<Step> {
                 Some((key.clone(), value))
             });
             let named: Map<String, Value> = named.collect();
-            (!named.is_empty()).then(|| Step::key(named))
+            (!named.is_empty()).then(|| PathElement::key(named))
         }
     }
 }
 
-/// The items of a list by name; a name may have several. Items without a name are left out.
-fn by_step<'v>(list: Node<'_>, value: Option<&'v Value>) -> BTreeMap<Step, Vec<&'v Value>> {
-    let mut named: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
+/// The items of a list by path element, which may have several. Items without a key are left out.
+fn by_element<'v>(list: Node<'_>, value: Option<&'v Value>) -> BTreeMap<PathElement, Vec<&'v Value>> {
+    let mut named: BTreeMap<PathElement, Vec<&Value>> = BTreeMap::new();
     for item in value.and_then(Value::as_array).into_iter().flatten() {
-        if let Some(step) = step(list, item) {
+        if let Some(step) = element(list, item) {
             named.entry(step).or_default().push(item);
         }
     }
@@ -148,7 +149,7 @@ pub(super) fn compare(node: Node<'_>, before: &Value, after: &Value) -> Changes 
     changes
 }
 
-fn visit(node: Node<'_>, before: Option<&Value>, after: Option<&Value>, path: &mut Path, changes: &mut Changes) {
+fn visit(node: Node<'_>, before: Option<&Value>, after: Option<&Value>, path: &mut FieldPath, changes: &mut Changes) {
     if before == after {
         return;
     }
@@ -166,13 +167,13 @@ fn visit(node: Node<'_>, before: Option<&Value>, after: Option<&Value>, path: &m
     }
 }
 
-/// Compares in one shape; true if the value counts as a whole.
+/// Compares in one shape; true if the value is compared as one.
 fn visit_as(
     node: Node<'_>,
     shape: Shape,
     before: Option<&Value>,
     after: Option<&Value>,
-    path: &mut Path,
+    path: &mut FieldPath,
     changes: &mut Changes,
 ) -> bool {
     if shape == Shape::Scalar || is_atomic(node, shape) || (is_empty(shape, before) && is_empty(shape, after)) {
@@ -183,19 +184,19 @@ fn visit_as(
         let keys: BTreeSet<&String> = old.into_iter().chain(new).flat_map(Map::keys).collect();
         for key in keys {
             let Some(member) = node.member(key) else { continue };
-            path.push(Step::field(key));
+            path.push(PathElement::field(key));
             visit(member, old.and_then(|old| old.get(key)), new.and_then(|new| new.get(key)), path, changes);
             path.pop();
         }
         return false;
     }
-    let (old, new) = (by_step(node, before), by_step(node, after));
+    let (old, new) = (by_element(node, before), by_element(node, after));
     for step in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
         let (old, new) = (old.get(step).map_or(&[][..], Vec::as_slice), new.get(step).map_or(&[][..], Vec::as_slice));
         path.push(step.clone());
         match (old, new) {
             ([] | [_], [] | [_]) => visit(node.item(), old.first().copied(), new.first().copied(), path, changes),
-            // several of one name are owned together, as a whole
+            // duplicates are owned together, as one
             (_, []) => changes.removed.insert(path),
             _ if old != new => changes.set.insert(path),
             _ => {}
@@ -222,7 +223,7 @@ fn is_empty(shape: Shape, value: Option<&Value>) -> bool {
     }
 }
 
-/// The object with the configuration laid over it; none if nothing is left.
+/// The object merged with the configuration; none if the result is empty.
 pub(super) fn merge(node: Node<'_>, object: Option<&Value>, config: Option<&Value>) -> Option<Value> {
     let (Some(old), Some(new)) = (object, config) else { return config.or(object).cloned() };
     let shape = node.shape(Some(new));
@@ -247,18 +248,21 @@ pub(super) fn merge(node: Node<'_>, object: Option<&Value>, config: Option<&Valu
     (!merged.is_empty()).then_some(Value::Object(merged))
 }
 
-/// One list over the other, by the names of the items. What both have keeps the order of the configuration; items
-/// that only the object has stay near where they were.
+/// Merges two lists by the keys of the items. Items in both keep the order of the configuration; items
+/// that only the object has stay near their old position.
 fn merge_items(node: Node<'_>, old: &Value, new: &Value) -> Vec<Value> {
-    let named = |list: &'_ Value| -> Vec<(Step, Value)> {
+    let named = |list: &'_ Value| -> Vec<(PathElement, Value)> {
         let items = list.as_array().into_iter().flatten();
-        items.filter_map(|item| step(node, item).map(|name| (name, item.clone()))).collect()
+        items.filter_map(|item| element(node, item).map(|name| (name, item.clone()))).collect()
     };
-    let held = by_step(node, Some(old));
-    let wanted = by_step(node, Some(new));
-    let put = |name: &Step, item: &Value| {
-        // several items of one name are not merged with: the configuration replaces them
-        let held = held.get(name).filter(|twins| twins.len() == 1).and_then(|twins| twins.first().copied());
+    let held = by_element(node, Some(old));
+    let wanted = by_element(node, Some(new));
+    let put = |name: &PathElement, item: &Value| {
+        // duplicates are not merged: the configuration replaces them
+        let held = held
+            .get(name)
+            .filter(|duplicates| duplicates.len() == 1)
+            .and_then(|duplicates| duplicates.first().copied());
         merge(node.item(), held, Some(item))
     };
     let mut merged = Vec::new();
@@ -269,7 +273,7 @@ fn merge_items(node: Node<'_>, old: &Value, new: &Value) -> Vec<Value> {
             merged.push(item);
             continue;
         }
-        // in the order of the configuration: an item whose turn has not come is passed over
+        // in the order of the configuration: an item that comes later there is skipped
         let mut ahead = config.clone();
         if ahead.find(|(next, _)| held.contains_key(next)).is_some_and(|(next, _)| *next == name) {
             for (next, item) in config.by_ref() {
@@ -285,9 +289,9 @@ fn merge_items(node: Node<'_>, old: &Value, new: &Value) -> Vec<Value> {
 }
 
 /// The value without these fields; null where a map or list has nothing left.
-pub(super) fn remove(node: Node<'_>, value: &Value, fields: &Set) -> Value {
+pub(super) fn remove(node: Node<'_>, value: &Value, fields: &FieldSet) -> Value {
     let shape = node.shape(Some(value));
-    let keep = |step: &Step, member: Option<Node<'_>>, value: &Value| match (member, fields.below(step)) {
+    let keep = |step: &PathElement, member: Option<Node<'_>>, value: &Value| match (member, fields.below(step)) {
         _ if fields.has(step) => None,
         (Some(member), Some(below)) => Some(remove(member, value, below)),
         _ => Some(value.clone()),
@@ -297,13 +301,13 @@ pub(super) fn remove(node: Node<'_>, value: &Value, fields: &Set) -> Value {
         _ if is_atomic(node, shape) => Value::Null,
         (Shape::Map, Value::Object(members)) => {
             let kept = members.iter().filter_map(|(key, value)| {
-                keep(&Step::field(key), node.member(key), value).map(|kept| (key.clone(), kept))
+                keep(&PathElement::field(key), node.member(key), value).map(|kept| (key.clone(), kept))
             });
             let kept: Map<String, Value> = kept.collect();
             if kept.is_empty() { Value::Null } else { Value::Object(kept) }
         }
         (Shape::List, Value::Array(items)) => {
-            let kept = items.iter().filter_map(|item| match step(node, item) {
+            let kept = items.iter().filter_map(|item| match element(node, item) {
                 Some(step) => keep(&step, Some(node.item()), item),
                 None => Some(item.clone()),
             });

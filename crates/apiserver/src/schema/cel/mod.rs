@@ -55,13 +55,13 @@ struct Rule {
 impl Rules {
     /// Compiles the rules; those that do not compile are left out, for such a definition is never accepted.
     pub fn compile(schema: &Schema) -> Self {
-        Self::compile_told(schema, "").0
+        Self::compile_checked(schema, "").0
     }
 
-    /// Compiles the rules, and tells what is wrong with those that do not compile; `path` is that of the schema.
+    /// Compiles the rules, and returns the errors of those that do not compile; `path` is that of the schema.
     ///
     /// The parser needs much stack for little nesting, so it gets a thread with plenty.
-    pub(crate) fn compile_told(schema: &Schema, path: &str) -> (Self, Vec<Cause>) {
+    pub(crate) fn compile_checked(schema: &Schema, path: &str) -> (Self, Vec<Cause>) {
         if !schema.has_rules() {
             return Default::default();
         }
@@ -84,7 +84,7 @@ impl Rules {
     pub(crate) fn check(&self, schema: &Schema, value: &Value, old: Option<&Value>, path: Path<'_>) -> Vec<Cause> {
         let mut found = Vec::new();
         if let Some(root) = &self.root {
-            root.run(Place { schema, value, old, unchanged: false, path }, &mut found);
+            root.run(Location { schema, value, old, unchanged: false, path }, &mut found);
         }
         found
     }
@@ -113,7 +113,7 @@ fn field_path(path: &str, schema: &Schema) -> Option<String> {
 }
 
 impl Node {
-    /// `correlated` is false where values cannot be told apart from their old selves.
+    /// `correlated` is false where values cannot be matched with their old values.
     fn compile(schema: &Schema, path: &str, correlated: bool, found: &mut Vec<Cause>) -> Option<Self> {
         let mut rules = Vec::new();
         for (index, rule) in schema.rules().iter().enumerate() {
@@ -139,11 +139,11 @@ impl Node {
         any.then(|| Self { rules, properties, additional: additional.map(Box::new), items: items.map(Box::new) })
     }
 
-    fn run(&self, place: Place<'_>, found: &mut Vec<Cause>) {
+    fn run(&self, place: Location<'_>, found: &mut Vec<Cause>) {
         if place.value.is_null() {
             return;
         }
-        let place = Place { unchanged: place.unchanged || place.old == Some(place.value), ..place };
+        let place = Location { unchanged: place.unchanged || place.old == Some(place.value), ..place };
         self.run_rules(place, found);
         match place.value {
             Value::Object(fields) => {
@@ -156,7 +156,7 @@ impl Node {
                         (None, None) => continue,
                     };
                     if let Some(node) = node {
-                        node.run(Place { schema, value, old, path, ..place }, found);
+                        node.run(Location { schema, value, old, path, ..place }, found);
                     }
                 }
             }
@@ -165,14 +165,14 @@ impl Node {
                 let old = place.old.and_then(Value::as_array);
                 for (index, value) in items.iter().enumerate() {
                     let old = old.and_then(|old| lists::correlated(place.schema, old, value));
-                    node.run(Place { schema, value, old, path: Path::Item(&place.path, index), ..place }, found);
+                    node.run(Location { schema, value, old, path: Path::Item(&place.path, index), ..place }, found);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
 
-    fn run_rules(&self, place: Place<'_>, found: &mut Vec<Cause>) {
+    fn run_rules(&self, place: Location<'_>, found: &mut Vec<Cause>) {
         let has_old = place.old.is_some_and(|old| !old.is_null());
         let is_due = |rule: &&Rule| {
             if rule.uses_old_self { has_old || rule.optional_old_self } else { !place.unchanged }
@@ -194,11 +194,11 @@ impl Node {
 
 /// Where rules run.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Location<'a> {
     schema: &'a Schema,
     value: &'a Value,
     old: Option<&'a Value>,
-    /// Whether this or something above equals its old self; then only rules about changes run.
+    /// Whether this or a parent is unchanged; then only transition rules run.
     unchanged: bool,
     path: Path<'a>,
 }
@@ -268,7 +268,7 @@ impl Rule {
         }
     }
 
-    fn cause(&self, place: &Place<'_>, detail: &str) -> Cause {
+    fn cause(&self, place: &Location<'_>, detail: &str) -> Cause {
         let path = match self.field_path.as_str() {
             "" => place.path.field(),
             below => Path::Field(&place.path, below).field(),
@@ -378,7 +378,7 @@ mod tests {
         let odd = ["((((", "self[", "'", "a.b.c.d(", "self.all(", "1 +", "\u{0}", "has(self)", "{}{}", "x ? y"];
         for rule in odd.into_iter().chain(deep.iter().map(String::as_str)) {
             let schema = Schema::parse(&json!({ "type": "object", "x-kubernetes-validations": [{ "rule": rule }] }));
-            let (_, found) = Rules::compile_told(&schema, "schema");
+            let (_, found) = Rules::compile_checked(&schema, "schema");
             assert_eq!(found.len(), 1, "{rule:.20}");
             assert_eq!(found[0].field, "schema.x-kubernetes-validations[0].rule");
         }

@@ -59,6 +59,18 @@ async fn a_folder_in_use_is_refused_until_the_last_handle_is_gone() {
     drop(watch);
 }
 
+#[tokio::test]
+async fn a_closed_store_has_unlocked_its_folder_and_refuses_writes() {
+    let folder = tempdir().unwrap();
+    let (store, one) = (Store::open(folder.path(), WIDE).unwrap(), pod("one"));
+    let written = set(&store, &one, Expect::Absent).await.unwrap();
+    store.close().await;
+    store.close().await;
+    let again = Store::open(folder.path(), WIDE).expect("the folder is free while a handle is held");
+    assert_eq!((store.get(&one), again.get(&one)), (Some(written.clone()), Some(written)));
+    assert!(matches!(set(&store, &one, Expect::Any).await, Err(Refused::Storage(_))));
+}
+
 #[test]
 fn a_kill_during_the_first_start_leaves_nothing_in_the_way() {
     let folder = tempdir().unwrap();

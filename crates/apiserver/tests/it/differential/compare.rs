@@ -10,7 +10,7 @@ use super::story::{Step, Story, folder};
 /// The differences between two servers, and the list of those that are allowed.
 pub(crate) struct Differences {
     allowed: Vec<Allowed>,
-    /// The steps that differ without leave: what was asked, and where the answers part.
+    /// The steps with differences that are not listed: the request, and where the responses differ.
     found: Vec<(String, Vec<Difference>)>,
 }
 
@@ -29,7 +29,7 @@ struct Allowed {
     used: bool,
 }
 
-/// One place where two answers part.
+/// One path at which two responses differ.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Difference {
     path: String,
@@ -50,7 +50,7 @@ impl Differences {
         let place = format!("{}: {}: {}", story.file, story.sentence, step.shown());
         let is_refusal = [left, right].iter().all(|answer| answer["code"].as_u64().is_some_and(|code| code >= 400));
         let mut differences = Vec::new();
-        part(String::new(), Some(left), Some(right), &mut differences);
+        diff(String::new(), Some(left), Some(right), &mut differences);
         differences.retain(|difference| !self.is_allowed(&place, is_refusal, &difference.path));
         if !differences.is_empty() {
             self.found.push((place, differences));
@@ -90,20 +90,20 @@ impl Differences {
     }
 }
 
-/// Walks two values side by side and notes where they part.
-fn part(path: String, left: Option<&Value>, right: Option<&Value>, found: &mut Vec<Difference>) {
+/// Compares two values recursively.
+fn diff(path: String, left: Option<&Value>, right: Option<&Value>, found: &mut Vec<Difference>) {
     match (left, right) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             let mut keys: Vec<&String> = a.keys().chain(b.keys()).collect();
             keys.sort();
             keys.dedup();
             for key in keys {
-                part(below(&path, key), a.get(key), b.get(key), found);
+                diff(below(&path, key), a.get(key), b.get(key), found);
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             for index in 0..a.len().max(b.len()) {
-                part(format!("{path}[{index}]"), a.get(index), b.get(index), found);
+                diff(format!("{path}[{index}]"), a.get(index), b.get(index), found);
             }
         }
         (left, right) if left == right => {}
@@ -139,7 +139,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 fn differences_name_the_path_and_both_sides() {
     let (a, b) = (serde_json::json!({ "x": { "y.z": [1, 2] } }), serde_json::json!({ "x": { "y.z": [1] } }));
     let mut found = Vec::new();
-    part(String::new(), Some(&a), Some(&b), &mut found);
+    diff(String::new(), Some(&a), Some(&b), &mut found);
     assert_eq!(found, [Difference { path: "x[\"y.z\"][1]".into(), left: Some(2.into()), right: None }]);
 }
 

@@ -51,7 +51,7 @@ impl Coverage {
                     &step.accept,
                     &step.agent,
                     &step.headers,
-                    step.stranger
+                    step.anonymous
                 )
             ));
             self.see_request(step);

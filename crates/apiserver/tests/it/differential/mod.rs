@@ -1,9 +1,9 @@
-//! The differential suite: every story is told to two servers, and their answers must be equal.
+//! The differential suite: every story runs on two servers, and their responses must be equal.
 //!
 //! A story (`cases/*.yaml`, read by [`story`]) is a list of requests that build on each other. It runs on server A and
 //! on server B, in a namespace of its own, with cluster-wide names of its own ([`run`]). What must differ between any
 //! two servers (uids, revisions, times, generated names, addresses) gets a common name ([`normal`]); all the rest is
-//! compared: status code, content type, warnings, body, watch events ([`compare`]). What may differ for a reason stands
+//! compared: status code, content type, warnings, body, watch events ([`compare`]). What may differ for a reason is listed
 //! in `differences.yaml`, and an entry there that nothing needs fails the suite. [`coverage`] counts the distinct requests,
 //! and checks that all verbs, patch types, selectors, options and errors came up.
 //!
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt as _, future, stream};
 
-use self::{compare::Differences, coverage::Coverage, run::Teller, server::Server, story::Story};
+use self::{compare::Differences, coverage::Coverage, run::StoryRunner, server::Server, story::Story};
 
 mod compare;
 mod coverage;
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 8;
 /// How many differences a failure shows at most.
 const SHOWN: usize = 200;
 
-/// Tells every story to both servers and fails when their answers differ without leave.
+/// Runs every story on both servers and fails when their responses differ and the difference is not listed.
 pub(crate) async fn compare(a: Server, b: Server) {
     let chosen = std::env::var_os("PORTOLAN_STORY").map(|word| word.to_string_lossy().into_owned());
     let is_shown = std::env::var_os("PORTOLAN_SHOW").is_some();
@@ -37,17 +37,17 @@ pub(crate) async fn compare(a: Server, b: Server) {
     };
     let stories: Vec<Arc<Story>> = story::load_all().into_iter().filter(is_chosen).map(Arc::new).collect();
     assert!(!stories.is_empty(), "no story is called like that");
-    let (a, b) = future::join(Teller::new("a", a), Teller::new("b", b)).await;
+    let (a, b) = future::join(StoryRunner::new("a", a), StoryRunner::new("b", b)).await;
 
-    let told = stories.iter().enumerate().map(|(number, story)| {
+    let answered = stories.iter().enumerate().map(|(number, story)| {
         let (a, b) = (&a, &b);
-        async move { (story, future::join(a.tell(story, number), b.tell(story, number)).await) }
+        async move { (story, future::join(a.run(story, number), b.run(story, number)).await) }
     });
-    let told: Vec<_> = stream::iter(told).buffered(AT_ONCE).collect().await;
+    let answered: Vec<_> = stream::iter(answered).buffered(AT_ONCE).collect().await;
 
     let (mut differences, mut coverage) = (Differences::load(), Coverage::default());
     let mut failed = Vec::new();
-    for (story, (left, right)) in &told {
+    for (story, (left, right)) in &answered {
         for ((step, left), right) in story.steps.iter().zip(left).zip(right) {
             if is_shown {
                 println!("\n{}: {}: {}\n{left}", story.file, story.sentence, step.shown());

@@ -116,7 +116,7 @@ impl Normal {
         }
     }
 
-    /// Revisions: an object's own are told apart, those of the whole server are not.
+    /// Revisions: those of one object are distinguished, those of the whole server are not.
     fn replace_own(&self, map: &mut Map<String, Value>) {
         let is_object = map.contains_key("uid") && map.contains_key("name");
         if let Some(Value::String(revision)) = map.get_mut("resourceVersion")
@@ -171,7 +171,7 @@ fn note(known: &mut Vec<String>, value: &str) {
     }
 }
 
-/// Orders the entries of managedFields: servers order them by second, which depends on how fast a story was told.
+/// Orders the entries of managedFields: servers order them by second, which depends on how fast a story ran.
 fn whose(entry: &Value) -> [String; 4] {
     ["operation", "manager", "apiVersion", "subresource"].map(|key| entry[key].as_str().unwrap_or_default().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Tells a story to one server and writes down its answers.
+//! Runs a story on one server and records its responses.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,48 +21,48 @@ const QUIET: Duration = Duration::from_millis(150);
 /// How often `until` asks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// One server, ready to be told stories.
-pub(crate) struct Teller {
-    /// Tells the two sides apart where they are one server.
+/// Runs stories on one server.
+pub(crate) struct StoryRunner {
+    /// Distinguishes the two sides where they are one server.
     side: &'static str,
     server: Server,
-    /// Tells this run from earlier ones on the same server.
+    /// Distinguishes this run from earlier ones on the same server.
     run: String,
 }
 
-/// What a story has gathered so far.
-struct Telling<'a> {
+/// The state of a running story.
+struct StoryRun<'a> {
     server: &'a Server,
     names: BTreeMap<String, String>,
     watches: BTreeMap<String, Watch>,
     normal: Normal,
 }
 
-/// A watch in JSON that was opened, and what it has told but not whole yet.
+/// An open watch, and the bytes after its last complete event.
 struct Watch {
     body: Body,
     rest: Vec<u8>,
     ended: bool,
 }
 
-impl Teller {
+impl StoryRunner {
     /// Installs the kinds that stories share.
     pub(crate) async fn new(side: &'static str, server: Server) -> Self {
         let run = std::iter::repeat_with(|| fastrand::char('a'..='z')).take(5).collect();
-        let teller = Self { side, server, run };
+        let runner = Self { side, server, run };
         for kind in story::shared_kinds() {
-            teller.install(&kind).await;
+            runner.install(&kind).await;
         }
-        teller
+        runner
     }
 
     /// The answers of one story, step by step, with common names for what must differ.
-    pub(crate) async fn tell(&self, story: &Story, number: usize) -> Vec<Value> {
+    pub(crate) async fn run(&self, story: &Story, number: usize) -> Vec<Value> {
         let id = format!("{}{}{number:03}", self.side, self.run);
         let namespace = format!("story-{id}");
         let made = self.send("POST", "/api/v1/namespaces", json!({ "metadata": { "name": namespace } })).await;
         assert_eq!(made, 201, "the namespace {namespace} was not made");
-        let mut telling = Telling {
+        let mut run = StoryRun {
             server: &self.server,
             normal: Normal::new(&namespace, &id),
             names: [("{ns}".to_owned(), namespace), ("{id}".to_owned(), id)].into(),
@@ -70,7 +70,7 @@ impl Teller {
         };
         let mut answers = Vec::new();
         for step in &story.steps {
-            let answer = timeout(LIMIT, telling.step(step)).await;
+            let answer = timeout(LIMIT, run.step(step)).await;
             answers.push(answer.unwrap_or_else(|_| json!({ "error": "no answer in time" })));
         }
         answers
@@ -100,7 +100,7 @@ impl Teller {
     }
 }
 
-impl Telling<'_> {
+impl StoryRun<'_> {
     async fn step(&mut self, step: &Step) -> Value {
         let mut answer = match &step.events {
             Some(watch) => self.events(watch, step).await,
@@ -118,7 +118,7 @@ impl Telling<'_> {
                 });
             }
         }
-        for path in &step.unsteady {
+        for path in &step.volatile {
             let (parent, last) = path.rsplit_once('.').unwrap_or(("", path));
             let parent =
                 if parent.is_empty() { Some(&mut answer["body"]) } else { at_mut(&mut answer["body"], parent) };
@@ -152,7 +152,7 @@ impl Telling<'_> {
 
     async fn once(&mut self, step: &Step) -> anyhow::Result<Value> {
         let request = self.request(step)?;
-        let client = if step.stranger { &self.server.stranger } else { &self.server.client };
+        let client = if step.anonymous { &self.server.anonymous } else { &self.server.client };
         let response = client.send(request).await?;
         let code = response.status().as_u16();
         let header =
@@ -217,7 +217,7 @@ impl Telling<'_> {
         answer
     }
 
-    /// Puts in the names of this telling.
+    /// Puts in the names of this run.
     fn filled(&self, text: &str) -> String {
         let named = self.names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value));
         repeated(&named)

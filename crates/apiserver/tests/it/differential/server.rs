@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use kube::Client;
 use portolan_apiserver::ApiServer;
-use portolan_apiserver::loops::{Kubelets, Loops};
+use portolan_apiserver::controllers::{Controllers, Kubelets};
 use portolan_testkit::ControlPlane;
 use tokio_util::sync::CancellationToken;
 
 /// A server as two users see it.
 #[derive(Clone)]
 pub(crate) struct Server {
-    /// Whoever may do everything.
+    /// A client with all rights.
     pub(crate) client: Client,
-    /// Whoever shows no credentials.
-    pub(crate) stranger: Client,
+    /// A client without credentials.
+    pub(crate) anonymous: Client,
 }
 
 impl Server {
@@ -24,22 +24,22 @@ impl Server {
         let mut config = plane.config();
         config.auth_info.client_certificate = None;
         config.auth_info.client_key = None;
-        Self { client: plane.client(), stranger: Client::try_from(config).unwrap() }
+        Self { client: plane.client(), anonymous: Client::try_from(config).unwrap() }
     }
 
-    /// The embedded server, fresh, with the loops that a controller-manager runs.
+    /// The embedded server, fresh, with the controllers that a controller-manager runs.
     pub(crate) async fn embedded() -> Self {
         let server = ApiServer::memory().await;
-        let loops = Loops {
+        let controllers = Controllers {
             // The real server has no kubelets beside it.
-            kubelets: Kubelets { nodes: Some(BTreeSet::new()), simulate: None, but: None },
+            kubelets: Kubelets { nodes: Some(BTreeSet::new()), simulate: None, except_image: None },
             workloads: false,
         };
         let inside = server.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async { Box::pin(loops.run(inside.client(), CancellationToken::new())).await });
+            runtime.block_on(async { Box::pin(controllers.run(inside.client(), CancellationToken::new())).await });
         });
-        Self { client: server.client(), stranger: server.stranger() }
+        Self { client: server.client(), anonymous: server.anonymous_client() }
     }
 }

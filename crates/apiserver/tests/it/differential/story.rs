@@ -17,13 +17,13 @@
 //! - `{ns}` is the story's own namespace, `{id}` a word of its own for cluster-wide names, `${x}` a value that an
 //!   earlier step saved from its answer by path, `@(text*1000)` the text a thousand times. Spaces and other characters
 //!   that a URI cannot hold are escaped.
-//! - `body` is sent as JSON, `raw` as it stands. `type`, `accept` and `agent` set Content-Type (JSON unless told; `none` sends
-//!   none), Accept (JSON unless told) and User-Agent. `stranger` sends the request without credentials.
+//! - `body` is sent as JSON, `raw` as it stands. `type`, `accept` and `agent` set Content-Type (JSON by default; `none` sends
+//!   none), Accept (JSON by default) and User-Agent. `anonymous` sends the request without credentials.
 //! - `until` repeats the request until the answer's body has these values at these paths (`code`: the status code), for
 //!   what happens by itself.
 //! - `pick` keeps only those elements of a list whose field has one of the values, for answers that tell of everything
-//!   on the server. `unsteady` leaves out paths that differ from run to run on one and the same server.
-//! - `watch: NAME` opens a watch and keeps it; a step `events: NAME` collects what it told since: `count` events and
+//!   on the server. `volatile` leaves out paths that differ from run to run on one and the same server.
+//! - `watch: NAME` opens a watch and keeps it; a step `events: NAME` collects its events since: `count` events and
 //!   whatever follows at once, or with `end` all until the server ends it. Bookmarks that a server sends when it likes
 //!   are passed over; the one after the initial events counts.
 
@@ -57,7 +57,7 @@ pub(crate) struct Step {
     pub(crate) accept: Option<String>,
     pub(crate) agent: Option<String>,
     #[serde(default)]
-    pub(crate) stranger: bool,
+    pub(crate) anonymous: bool,
     #[serde(default)]
     pub(crate) headers: BTreeMap<String, String>,
     #[serde(default)]
@@ -67,7 +67,7 @@ pub(crate) struct Step {
     #[serde(default)]
     pub(crate) pick: BTreeMap<String, BTreeMap<String, Vec<Value>>>,
     #[serde(default)]
-    pub(crate) unsteady: Vec<String>,
+    pub(crate) volatile: Vec<String>,
     pub(crate) watch: Option<String>,
     pub(crate) events: Option<String>,
     #[serde(default)]

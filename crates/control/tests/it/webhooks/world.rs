@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use portolan_control::runtime::ready::Readiness;
 use portolan_control::runtime::tasks::Tasks;
 use portolan_control::runtime::webhook::{self, Config, Denied, Handle, Host, Schedule, Warnings, Webhooks};
-use portolan_testkit::{FaultProxy, Faults};
+use portolan_testkit::{FaultProxy, Faults, ReservedAddress};
 use prometheus_client::registry::Registry;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -35,12 +35,13 @@ pub(super) const FAST: Schedule = Schedule {
     poll: Duration::from_millis(100),
 };
 
-/// A namespace of its own, with webhook configurations that see no other.
+/// A namespace of its own, with webhook configurations that see no other, and an address for a replica that starts again.
 #[derive(Clone)]
 pub(super) struct World {
     pub(super) client: Client,
     pub(super) namespace: String,
     pub(super) server: Arc<Server>,
+    reserved: Arc<ReservedAddress>,
 }
 
 impl World {
@@ -49,9 +50,16 @@ impl World {
     }
 
     pub(super) async fn on(server: Arc<Server>, prefix: &str) -> anyhow::Result<Self> {
-        Ok(Self { client: server.client.clone(), namespace: server.namespace(prefix).await?, server })
+        let (client, namespace) = (server.client.clone(), server.namespace(prefix).await?);
+        Ok(Self { client, namespace, server, reserved: Arc::new(ReservedAddress::new()?) })
     }
 
+    /// A replica on the reserved address: another one can be started there after it.
+    pub(super) fn config_at_reserved_address(&self) -> Config {
+        Config { listen: self.reserved.address(), ..self.config() }
+    }
+
+    /// A replica on any free port.
     pub(super) fn config(&self) -> Config {
         Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -1,4 +1,4 @@
-//! Namespace termination: what is in a deleted namespace goes first, pods before all; then the namespace.
+//! Namespace termination: deletes the objects of a terminating namespace, pods first, then finalizes the namespace.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +13,18 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::discover::{self, Served};
-use super::{Pace, code};
+use super::reconcile::{Pace, code};
 
 /// The finalizer in `spec.finalizers` that is ours to remove.
 const FINALIZER: &str = "kubernetes";
-/// Requests under way at a time.
+/// Concurrent requests.
 const WIDTH: usize = 8;
 
-/// The loop.
+/// The namespace controller.
 pub struct Namespaces;
 
 impl Namespaces {
-    /// Runs until told to stop.
+    /// Runs until `stop`.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         stop.run_until_cancelled(Box::pin(terminate_all(client))).await;
     }
@@ -64,7 +64,7 @@ async fn terminate_all(client: Client) {
     }
 }
 
-/// One pass over a namespace; true when it needs no more.
+/// One pass over a namespace; true when it is done.
 async fn terminate(client: &Client, name: &str) -> kube::Result<bool> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
     let Some(mut namespace) = api.get_opt(name).await? else { return Ok(true) };
@@ -83,7 +83,7 @@ async fn terminate(client: &Client, name: &str) -> kube::Result<bool> {
     Ok(false)
 }
 
-/// Takes our finalizer from the namespace; with the last one it goes.
+/// Removes our finalizer from the namespace; removing the last one deletes it.
 async fn finalize(client: &Client, mut namespace: DynamicObject) -> kube::Result<()> {
     if let Some(finalizers) = namespace.data["spec"]["finalizers"].as_array_mut() {
         finalizers.retain(|finalizer| finalizer != FINALIZER);
@@ -121,7 +121,7 @@ async fn empty(client: &Client, namespace: &str) -> kube::Result<bool> {
 async fn empty_of(client: &Client, kind: &Served, namespace: &str) -> kube::Result<bool> {
     let api = kind.api(client, namespace);
     let found = match api.list(&ListParams::default()).await {
-        // The kind went meanwhile.
+        // The kind was removed meanwhile.
         Err(error) if matches!(code(&error), 404 | 405) => return Ok(true),
         found => found?.items,
     };

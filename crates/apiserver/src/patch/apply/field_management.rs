@@ -1,4 +1,4 @@
-//! Who owns which field: `metadata.managedFields`, and its bookkeeping of creates, updates and patches.
+//! Who owns which fields: `metadata.managedFields`, and how creates, updates and patches change it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,74 +6,75 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::super::node::Node;
-use super::fields::{Path, Set, Step};
-use super::typed::{Changes, compare, faults};
-use super::{Write, rules};
+use super::fields::{FieldPath, FieldSet, PathElement};
+use super::typed::{Changes, compare, schema_errors};
+use super::{FieldManager, rules};
 
 /// The longest name of a manager, in bytes.
 const MAX_MANAGER: usize = 128;
-/// What marks an entry of someone who applies; the others update.
+/// The operation of an entry of server-side apply; all others are `Update`.
 const APPLY: &str = "Apply";
 
-/// One owner: two entries of `managedFields` never have the same.
+/// The identity of an entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owner {
+pub(super) struct FieldOwner {
     pub manager: String,
     pub applies: bool,
-    /// Empty for those who apply: they are one owner in all versions.
+    /// Empty for server-side apply, whose entries have one owner in all versions.
     pub version: String,
     pub subresource: String,
 }
 
-/// What an owner has.
+/// The fields of an owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Held {
-    pub fields: Set,
+pub(super) struct OwnedFields {
+    pub fields: FieldSet,
     pub version: String,
     pub time: Option<String>,
 }
 
-/// All owners of an object.
-pub(super) type Managed = BTreeMap<Owner, Held>;
+/// The fields of all owners of an object.
+pub(super) type ManagedFields = BTreeMap<FieldOwner, OwnedFields>;
 
-/// Keeps the books for a create (`old` is none), an update or a patch, and gives `new` its `managedFields`. The manager
-/// comes to own what it changed, others lose it.
+/// Updates `managedFields` for a create (`old` is none), an update or a patch, and sets them in `new`. The manager
+/// becomes the owner of what it changed, others lose it.
 ///
 /// To be called with defaults filled in, but before admission and before the server sets fields of its own (the
-/// cluster IP of a Service, the priority of a Pod, finalizers of a Namespace): those are nobody's.
-pub fn updated(write: &Write<'_>, old: Option<&Value>, new: &mut Value) {
+/// cluster IP of a Service, the priority of a Pod, finalizers of a Namespace): those have no owner.
+pub fn track_update(write: &FieldManager<'_>, old: Option<&Value>, new: &mut Value) {
     let given = new.get_mut("metadata").and_then(Value::as_object_mut).and_then(|meta| meta.remove("managedFields"));
     let held = old.map(|old| &old["metadata"]["managedFields"]);
-    let managed = starting_point(held, given.as_ref(), write.subresource);
-    // an object whose books are empty has none until someone applies
+    let managed = initial_managed_fields(held, given.as_ref(), write.subresource);
+    // an object without managedFields gets them only by server-side apply
     let tracked = old.is_none() || !managed.is_empty();
-    // those of a custom kind can be kept only for fields that its version has
-    let fits = || faults(Node::of(write.kind), new, true).is_empty();
+    // those of a custom kind can be computed only for fields that its version has
+    let fits = || schema_errors(Node::of(write.kind), new, true).is_empty();
     if !tracked || (write.kind.custom && !fits()) {
         return;
     }
     let old = old.map_or_else(|| Cow::Owned(rules::empty_object(write.kind)), Cow::Borrowed);
-    let managed = record(write, &old, new, managed, write.manager);
+    let managed = record_update(write, &old, new, managed, write.manager);
     store(new, &managed);
 }
 
-/// Keeps the books for a write of `scale`: whoever changes the count owns its field, without a time.
-pub fn scaled(write: &Write<'_>, replicas_path: &str, old: &Value, new: &mut Value) {
-    let path: Path = replicas_path.split('.').filter(|step| !step.is_empty()).map(Step::field).collect();
+/// Updates `managedFields` for a write of `scale`: the manager that changes the count owns its field, without a time.
+pub fn track_scale(write: &FieldManager<'_>, replicas_path: &str, old: &Value, new: &mut Value) {
+    let path: FieldPath = replicas_path.split('.').filter(|step| !step.is_empty()).map(PathElement::field).collect();
     let pointer = replicas_path.replace('.', "/");
     let mut managed = load(&old["metadata"]["managedFields"]).unwrap_or_default();
     if old.pointer(&pointer) != new.pointer(&pointer) {
-        let mut count = Set::default();
+        let mut count = FieldSet::default();
         count.insert(&path);
-        take(&mut managed, &Changes { set: count.clone(), removed: Set::default() }, None);
-        managed.insert(write.owner(false), Held { fields: count, version: write.kind.api_version(), time: None });
+        take_from_others(&mut managed, &Changes { set: count.clone(), removed: FieldSet::default() }, None);
+        managed
+            .insert(write.owner(false), OwnedFields { fields: count, version: write.kind.api_version(), time: None });
     }
     store(new, &managed);
 }
 
-/// Takes the times of the entries back if nothing else changed, so that writing the same again changes nothing. To be
+/// Restores the timestamps of the entries if nothing else changed, so that writing the same again changes nothing. To be
 /// called last, with the object as it would be stored.
-pub fn keep_times(old: &Value, new: &mut Value) {
+pub fn keep_timestamps(old: &Value, new: &mut Value) {
     let timeless = |object: &Value| {
         let mut object = object.clone();
         let entries = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
@@ -88,7 +89,7 @@ pub fn keep_times(old: &Value, new: &mut Value) {
     }
 }
 
-/// The manager of a request that names none: the user agent up to the first `/`.
+/// The manager of a request without `fieldManager`: the user agent up to the first `/`.
 pub fn manager_name(user_agent: &str) -> String {
     let letters = user_agent.split('/').next().unwrap_or_default().chars().filter(|letter| !letter.is_control());
     let mut length = 0;
@@ -100,25 +101,31 @@ pub fn manager_name(user_agent: &str) -> String {
         .collect()
 }
 
-/// The books to begin with: those of the request if it brings valid ones (a subresource cannot), else those of the
-/// object as it is. An empty list, or one with an empty entry, wipes them.
-fn starting_point(held: Option<&Value>, given: Option<&Value>, subresource: &str) -> Managed {
+/// The managedFields before the write: those of the request if they are valid (not for subresources), else those of the
+/// stored object. An empty list, or one with an empty entry, clears them.
+fn initial_managed_fields(held: Option<&Value>, given: Option<&Value>, subresource: &str) -> ManagedFields {
     let held = || held.and_then(load).unwrap_or_default();
     match given.filter(|given| given.is_array() && subresource.is_empty()) {
         None => held(),
-        Some(list) if *list == json!([]) || *list == json!([{}]) => Managed::new(),
+        Some(list) if *list == json!([]) || *list == json!([{}]) => ManagedFields::new(),
         Some(list) => load(list).unwrap_or_else(held),
     }
 }
 
-/// The books after `manager` turned the one object into the other.
-pub(super) fn record(write: &Write<'_>, old: &Value, new: &Value, mut managed: Managed, manager: &str) -> Managed {
+/// The managedFields after `manager` changed one object into the other.
+pub(super) fn record_update(
+    write: &FieldManager<'_>,
+    old: &Value,
+    new: &Value,
+    mut managed: ManagedFields,
+    manager: &str,
+) -> ManagedFields {
     let reset = rules::reset_fields(write.kind, write.subresource);
     let changes = compare(Node::of(write.kind), old, new).without(&reset);
-    take(&mut managed, &changes, None);
+    take_from_others(&mut managed, &changes, None);
     let taken = changes.set.difference(&rules::UNOWNED);
     if !taken.is_empty() {
-        let held = managed.entry(Write { manager, ..*write }.owner(false)).or_default();
+        let held = managed.entry(FieldManager { manager, ..*write }.owner(false)).or_default();
         held.fields = held.fields.union(&taken);
         held.version = write.kind.api_version();
         held.time = Some(write.time());
@@ -126,8 +133,8 @@ pub(super) fn record(write: &Write<'_>, old: &Value, new: &Value, mut managed: M
     managed
 }
 
-/// Takes what changed away from all owners but one; those who have nothing left go.
-pub(super) fn take(managed: &mut Managed, changes: &Changes, except: Option<&Owner>) {
+/// Removes changed fields from all owners but one, and owners without fields.
+pub(super) fn take_from_others(managed: &mut ManagedFields, changes: &Changes, except: Option<&FieldOwner>) {
     managed.retain(|owner, held| {
         if except != Some(owner) {
             held.fields = held.fields.difference(&changes.set).difference(&changes.removed);
@@ -136,11 +143,11 @@ pub(super) fn take(managed: &mut Managed, changes: &Changes, except: Option<&Own
     });
 }
 
-impl Write<'_> {
-    pub(super) fn owner(&self, applies: bool) -> Owner {
+impl FieldManager<'_> {
+    pub(super) fn owner(&self, applies: bool) -> FieldOwner {
         let manager = if self.manager.is_empty() { "unknown" } else { self.manager };
         let version = if applies { String::new() } else { self.kind.api_version() };
-        Owner { manager: manager.to_owned(), applies, version, subresource: self.subresource.to_owned() }
+        FieldOwner { manager: manager.to_owned(), applies, version, subresource: self.subresource.to_owned() }
     }
 
     /// The second of the write, as entries show it.
@@ -150,8 +157,8 @@ impl Write<'_> {
 }
 
 /// Reads `managedFields`; none if they are not valid.
-pub(super) fn load(entries: &Value) -> Option<Managed> {
-    let mut managed = Managed::new();
+pub(super) fn load(entries: &Value) -> Option<ManagedFields> {
+    let mut managed = ManagedFields::new();
     for entry in entries.as_array().into_iter().flatten() {
         let text = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (operation, version) = (text("operation"), text("apiVersion"));
@@ -160,30 +167,31 @@ pub(super) fn load(entries: &Value) -> Option<Managed> {
             return None;
         }
         let none = json!({});
-        let fields = Set::from_json(entry.get("fieldsV1").filter(|fields| !fields.is_null()).unwrap_or(&none))?;
+        let fields = FieldSet::from_json(entry.get("fieldsV1").filter(|fields| !fields.is_null()).unwrap_or(&none))?;
         let own_version = if applies { String::new() } else { version.clone() };
-        let owner = Owner { manager: text("manager"), applies, version: own_version, subresource: text("subresource") };
+        let owner =
+            FieldOwner { manager: text("manager"), applies, version: own_version, subresource: text("subresource") };
         let time = entry.get("time").and_then(Value::as_str).map(str::to_owned);
-        managed.insert(owner, Held { fields, version, time });
+        managed.insert(owner, OwnedFields { fields, version, time });
     }
     Some(managed)
 }
 
-/// Writes `managedFields`: those who apply first, then by time and name; nothing if nobody owns anything.
-pub(super) fn store(object: &mut Value, managed: &Managed) {
+/// Writes `managedFields`: entries of server-side apply first, then by time and name; nothing without owners.
+pub(super) fn store(object: &mut Value, managed: &ManagedFields) {
     let Some(fields) = object.as_object_mut() else { return };
     let Some(meta) = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut() else { return };
     if managed.is_empty() {
         meta.remove("managedFields");
         return;
     }
-    let mut entries: Vec<(&Owner, &Held)> = managed.iter().collect();
+    let mut entries: Vec<(&FieldOwner, &OwnedFields)> = managed.iter().collect();
     entries
         .sort_by_key(|(owner, held)| (!owner.applies, &held.time, &owner.manager, &held.version, &owner.subresource));
     meta.insert("managedFields".to_owned(), entries.into_iter().map(|(owner, held)| entry(owner, held)).collect());
 }
 
-fn entry(owner: &Owner, held: &Held) -> Value {
+fn entry(owner: &FieldOwner, held: &OwnedFields) -> Value {
     let mut entry = Map::new();
     for (name, value) in [
         ("manager", owner.manager.as_str()),
@@ -222,7 +230,7 @@ mod tests {
         if new["data"].is_null() {
             new.as_object_mut().unwrap().remove("data");
         }
-        updated(&Write { kind, manager, subresource: "", now: at(second) }, old, &mut new);
+        track_update(&FieldManager { kind, manager, subresource: "", now: at(second) }, old, &mut new);
         new
     }
 
@@ -276,10 +284,10 @@ mod tests {
         let kind = kind("ConfigMap");
         let old = write(&kind, "a", 0, None, &json!({ "k": "v" }));
         let mut same = write(&kind, "a", 7, None, &json!({ "k": "v" }));
-        keep_times(&old, &mut same);
+        keep_timestamps(&old, &mut same);
         assert_eq!(same, old);
         let mut other = write(&kind, "a", 7, None, &json!({ "k": "w" }));
-        keep_times(&old, &mut other);
+        keep_timestamps(&old, &mut other);
         assert_eq!(owners(&other)[0].1, "2027-01-15T08:00:07Z");
     }
 
@@ -293,7 +301,11 @@ mod tests {
         let mut new = old.clone();
         new["spec"]["size"] = "M".into();
         new["status"] = json!({ "phase": "P" });
-        updated(&Write { kind: &kind, manager: "s", subresource: "status", now: at(0) }, Some(&old), &mut new);
+        track_update(
+            &FieldManager { kind: &kind, manager: "s", subresource: "status", now: at(0) },
+            Some(&old),
+            &mut new,
+        );
         let fields: Vec<Value> = owners(&new).into_iter().map(|(.., fields)| fields).collect();
         let status = json!({ "f:status": { ".": {}, "f:phase": {} } });
         assert_eq!(fields, [json!({ "f:spec": { ".": {}, "f:size": {} } }), status]);

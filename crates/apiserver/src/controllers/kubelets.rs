@@ -1,4 +1,4 @@
-//! The kubelets of simulated nodes: a deleted pod is confirmed to be gone and, on request, pods run.
+//! The kubelets of simulated nodes: they confirm the termination of deleted pods and, on request, mark pods as running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -13,17 +13,17 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Key, Pace, code, key};
+use super::reconcile::{Key, Pace, code, key};
 
-/// The loop.
+/// The simulated kubelets.
 #[derive(Debug, Clone, Default)]
 pub struct Kubelets {
-    /// The simulated nodes; none for every node that a pod names.
+    /// The simulated nodes; `None` means every node that a pod names.
     pub nodes: Option<BTreeSet<String>>,
-    /// Lets pods run, with addresses from this range.
+    /// Marks pods as running, with addresses from this range.
     pub simulate: Option<Range>,
-    /// Pods whose containers are all of this image are somebody else's.
-    pub but: Option<String>,
+    /// Pods whose containers all have this image are left to another kubelet.
+    pub except_image: Option<String>,
 }
 
 /// Addresses for pods.
@@ -33,11 +33,11 @@ pub struct Range {
     pub count: u32,
 }
 
-/// Who has which address.
+/// The pod that holds each address.
 type Addresses = BTreeMap<Key, String>;
 
 impl Kubelets {
-    /// Runs until told to stop.
+    /// Runs until `stop`.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         stop.run_until_cancelled(Box::pin(self.tend(client))).await;
     }
@@ -71,12 +71,12 @@ impl Kubelets {
                     }
                     Err(error) => tracing::debug!(%error, "watching pods was interrupted"),
                 },
-                // Addresses are given when all that are taken are known.
+                // Addresses are allocated once all that are in use are known.
                 () = pace.due(), if !listing => {
                     for (key, pod) in std::mem::take(&mut due) {
                         match self.tend_one(&client, &mut addresses, &key, &pod).await {
                             Err(error) if !matches!(code(&error), 404 | 409) => {
-                                tracing::debug!(%error, "tending a pod failed and is tried again");
+                                tracing::debug!(%error, "updating a pod failed and is retried");
                                 due.insert(key, pod);
                             }
                             Ok(()) | Err(_) => {}
@@ -93,7 +93,7 @@ impl Kubelets {
         if node.is_empty() || self.nodes.as_ref().is_some_and(|nodes| !nodes.contains(&node)) {
             return Ok(());
         }
-        if self.but.as_ref().is_some_and(|image| is_of(pod, image)) {
+        if self.except_image.as_ref().is_some_and(|image| is_of(pod, image)) {
             return Ok(());
         }
         let api: Api<Pod> = Api::namespaced(client.clone(), &key.0);
@@ -115,7 +115,7 @@ impl Kubelets {
 }
 
 impl Range {
-    /// The lowest address that nobody has.
+    /// The lowest free address.
     fn free(self, taken: &BTreeSet<String>) -> Option<String> {
         let first = u32::from(self.first);
         let all = (0..self.count).map_while(|offset| first.checked_add(offset));
@@ -133,7 +133,7 @@ fn address(pod: &Pod) -> Option<String> {
     pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
 }
 
-/// Whether a pod has neither run nor ended; one that someone made unready on purpose stays so.
+/// Whether a pod has neither started nor ended; one that was made unready on purpose stays so.
 fn is_waiting(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return true };
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use http::Method;
 
-use super::{replica::Phase, trace::Exchange};
+use super::{fault::Fault, trace::Exchange};
 
 /// How often each fault happens, from 0.0 (never, the default) to 1.0 (always).
 #[derive(Debug, Clone, Default)]
@@ -32,33 +32,6 @@ pub struct Faults {
     pub cut_watch: f64,
 }
 
-/// What went wrong with a request on purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The connection was closed and nothing was sent on.
-    DroppedBefore,
-    /// The request was sent on and its answer lost.
-    DroppedAfter,
-    /// The request was sent on and half of its answer lost.
-    CutAnswer,
-    /// 409 without asking the API server.
-    Conflict,
-    /// 410 without asking the API server.
-    Gone,
-    /// 429 without asking the API server.
-    Throttled,
-    /// This status without asking the API server.
-    ServerError(u16),
-    /// A watch was cut or ended, by chance, by a script or by a switch.
-    CutWatch,
-    /// The replica was killed here.
-    Killed(Phase),
-    /// The replica was dying when the request came.
-    Refused,
-    /// No fault of ours: the API server could not be reached, so the connection was closed.
-    Unreachable,
-}
-
 /// What a test does to a request that it picks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interference {
@@ -72,16 +45,16 @@ pub enum Interference {
 
 /// What the dice say about one request.
 #[derive(Debug, Clone)]
-pub(super) struct Verdict {
+pub(super) struct Injection {
     pub(super) fault: Option<Fault>,
     pub(super) delay: Duration,
     /// Whether a 410 to a watch comes within the stream.
     pub(super) in_stream: bool,
-    /// For the events of a watch: how often to cut, and the dice.
+    /// For the events of a watch: how often to cut, and the rng.
     pub(super) cut_watch: (f64, Rng),
 }
 
-impl Verdict {
+impl Injection {
     /// For a request that no chance should touch.
     pub(super) fn none() -> Self {
         Self { fault: None, delay: Duration::ZERO, in_stream: false, cut_watch: (0.0, Rng::with_seed(0)) }
@@ -99,13 +72,13 @@ impl Verdict {
 
 impl Faults {
     /// Judges the `n`-th request. Every roll is made for every request, so that a roll never shifts another.
-    pub(super) fn judge(&self, n: u64, request: &Exchange) -> Verdict {
+    pub(super) fn decide(&self, n: u64, request: &Exchange) -> Injection {
         // The odd constant (2^64 / golden ratio) spreads neighbouring numbers over all seeds.
-        let mut dice = Rng::with_seed(self.seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let mut rng = Rng::with_seed(self.seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let (delay_rate, delay_most) = self.delay.unwrap_or_default();
-        let (delayed, part) = (dice.f64() < delay_rate, dice.f64());
-        let server_error = if dice.bool() { 500 } else { 503 };
-        let in_stream = dice.bool();
+        let (delayed, part) = (rng.f64() < delay_rate, rng.f64());
+        let server_error = if rng.bool() { 500 } else { 503 };
+        let in_stream = rng.bool();
         let updates = [Method::PUT, Method::PATCH, Method::DELETE].contains(&request.method) && request.is_write();
         let expires = request.is_watch() || (request.is_list() && request.parameter("continue").is_some());
         let fault = [
@@ -117,12 +90,12 @@ impl Faults {
             (self.drop_after, true, Fault::DroppedAfter),
             (self.cut_answer, !request.is_watch(), Fault::CutAnswer),
         ]
-        .map(|(rate, fits, fault)| (dice.f64() < rate && fits).then_some(fault))
+        .map(|(rate, fits, fault)| (rng.f64() < rate && fits).then_some(fault))
         .into_iter()
         .flatten()
         .next();
         let delay = if delayed { delay_most.mul_f64(part) } else { Duration::ZERO };
-        Verdict { fault, delay, in_stream, cut_watch: (self.cut_watch, dice) }
+        Injection { fault, delay, in_stream, cut_watch: (self.cut_watch, rng) }
     }
 }
 
@@ -142,23 +115,23 @@ mod tests {
         }
     }
 
-    fn verdicts(faults: &Faults) -> Vec<(Option<Fault>, Duration)> {
+    fn injections(faults: &Faults) -> Vec<(Option<Fault>, Duration)> {
         let request = exchange("PUT", "/api/v1/nodes/n1");
-        (1..=200).map(|n| faults.judge(n, &request)).map(|verdict| (verdict.fault, verdict.delay)).collect()
+        (1..=200).map(|n| faults.decide(n, &request)).map(|injection| (injection.fault, injection.delay)).collect()
     }
 
     #[test]
     fn a_seed_fixes_every_verdict_and_another_seed_changes_them() {
-        assert_eq!(verdicts(&faults(7)), verdicts(&faults(7)));
-        assert_ne!(verdicts(&faults(7)), verdicts(&faults(8)));
+        assert_eq!(injections(&faults(7)), injections(&faults(7)));
+        assert_ne!(injections(&faults(7)), injections(&faults(8)));
     }
 
     #[test]
     fn faults_come_about_as_often_as_asked_for() {
-        let conflicts = verdicts(&Faults { conflict: 0.25, ..Faults::default() });
+        let conflicts = injections(&Faults { conflict: 0.25, ..Faults::default() });
         let conflicts = conflicts.iter().filter(|(fault, _)| *fault == Some(Fault::Conflict)).count();
         assert!((30..=70).contains(&conflicts), "{conflicts} of 200");
-        assert!(verdicts(&Faults::default()).iter().all(|(fault, delay)| fault.is_none() && delay.is_zero()));
+        assert!(injections(&Faults::default()).iter().all(|(fault, delay)| fault.is_none() && delay.is_zero()));
     }
 
     #[test]
@@ -171,7 +144,7 @@ mod tests {
             ("GET", "/api/v1/nodes?continue=abc", Some(Fault::Gone)),
             ("GET", "/api/v1/nodes?watch=1", Some(Fault::Gone)),
         ] {
-            assert_eq!(faults.judge(1, &exchange(method, uri)).fault, fault, "{method} {uri}");
+            assert_eq!(faults.decide(1, &exchange(method, uri)).fault, fault, "{method} {uri}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Deployments and DaemonSets on simulated nodes: their pods, and the counts in their status.
 //!
-//! A pod's name follows from its workload, its template and its number or node, so that making it twice fails the
-//! second time. There are no ReplicaSets and no rollouts: pods of another template go, and those of the new one come.
+//! A pod's name is derived from its workload, its template and its number or node, so that creating it twice fails the
+//! second time. There are no ReplicaSets and no rollouts: pods of an old template are replaced at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,15 +21,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Pace, code, is_listed, watch};
+use super::reconcile::{Pace, code, is_listed, watch};
 
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// The loop.
+/// The controller of Deployments and DaemonSets.
 pub struct Workloads;
 
 impl Workloads {
-    /// Runs until told to stop.
+    /// Runs until `stop`.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         stop.run_until_cancelled(Box::pin(follow(client))).await;
     }
@@ -51,7 +51,7 @@ async fn follow(client: Client) {
             () = pace.due(), if world.is_ready() => {
                 let mended = world.mend().await;
                 if let Err(error) = &mended {
-                    tracing::debug!(%error, "tending workloads failed and is tried again");
+                    tracing::debug!(%error, "updating workloads failed and is retried");
                 }
                 pace.worked(mended.is_ok());
             }
@@ -95,7 +95,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes the pods that are missing, deletes those that are not wanted, and tells how many there are.
+    /// Creates missing pods, deletes superfluous ones, and writes the counts into the status.
     async fn bring<K>(&self, owner: &K, workload: Workload, pods: &[Arc<Pod>], status: StatusOf) -> kube::Result<()>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -120,7 +120,7 @@ impl World {
         let reference = owner.controller_owner_ref(&()).unwrap_or_default();
         for (name, node) in workload.places.iter().filter(|(name, _)| !there.contains(*name)) {
             let pod = workload.pod(name, node, reference.clone());
-            // 409: it is there and we have not seen it; 403, 404: the namespace is on its way out.
+            // 409: it exists and is not in the cache yet; 403, 404: the namespace is terminating.
             allow(&[403, 404, 409], api.create(&PostParams::default(), &pod).await)?;
         }
         let wanted = status(&counts, owner.meta().generation.unwrap_or_default());
@@ -135,7 +135,7 @@ impl World {
     }
 }
 
-/// Failures that the next look at the world takes care of.
+/// Ignores failures that the next reconcile resolves.
 fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
     match answer {
         Err(error) if !codes.contains(&code(&error)) => Err(error),
@@ -143,7 +143,7 @@ fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// What is wanted of a workload.
+/// The desired state of a workload.
 struct Workload {
     template: PodTemplateSpec,
     hash: String,
@@ -246,7 +246,7 @@ fn daemon_set_status(counts: &Counts, generation: i64) -> Value {
     })
 }
 
-/// Whether a status says all that is wanted, where a number that is left out is 0.
+/// Whether a status contains all of another; a missing number counts as 0.
 fn is_within(seen: &Value, wanted: &Value) -> bool {
     match (seen, wanted) {
         (Value::Object(seen), Value::Object(wanted)) => {
@@ -260,7 +260,7 @@ fn is_within(seen: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The condition changed now, unless it stood so before.
+/// Sets the transition time of a condition: now, unless its status is unchanged.
 fn stamped(mut wanted: Value, seen: &Value) -> Value {
     let before = &seen["conditions"][0];
     if let Some(condition) = wanted.pointer_mut("/conditions/0") {

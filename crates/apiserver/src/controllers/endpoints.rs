@@ -1,7 +1,7 @@
 //! EndpointSlices for Services with selectors: watches in, a pure plan, the few writes it asks for.
 //!
-//! A slice's name follows from its Service, its address family and its number: a plan that is carried out twice, the
-//! second time with an old view, writes the same again, and the server then changes nothing.
+//! A slice's name is derived from its Service, its address family and its number. A plan that is carried out twice, the
+//! second time from a stale cache, writes the same objects again, which changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
-use super::{Pace, code, is_listed, watch};
+use super::reconcile::{Pace, code, is_listed, watch};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -26,11 +26,11 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Endpoints in a slice, as Kubernetes' default has it.
 const MAX_ENDPOINTS: usize = 100;
 
-/// The loop.
+/// The EndpointSlice controller.
 pub struct Endpoints;
 
 impl Endpoints {
-    /// Runs until told to stop.
+    /// Runs until `stop`.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         stop.run_until_cancelled(Box::pin(follow(client))).await;
     }
@@ -56,7 +56,7 @@ async fn follow(client: Client) {
                 let mut left = BTreeSet::new();
                 for namespace in std::mem::take(&mut due) {
                     if let Err(error) = world.mend(&namespace).await {
-                        tracing::debug!(%error, namespace, "writing EndpointSlices failed and is tried again");
+                        tracing::debug!(%error, namespace, "writing EndpointSlices failed and is retried");
                         left.insert(namespace);
                     }
                 }
@@ -85,7 +85,7 @@ impl World {
         services.chain(self.slices.state().into_iter().filter_map(|slice| slice.namespace())).collect()
     }
 
-    /// Writes the slices of a namespace that are not as they should be, and deletes those that should not be.
+    /// Writes the slices of a namespace that differ from the plan, and deletes those that are not in it.
     async fn mend(&self, namespace: &str) -> kube::Result<()> {
         let mut slices = within(&self.slices, namespace);
         let pods: Vec<Arc<Pod>> = within(&self.pods, namespace).into_values().collect();
@@ -97,7 +97,7 @@ impl World {
                     continue;
                 }
                 let written = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&slice)).await;
-                // The namespace is on its way out.
+                // The namespace is terminating.
                 if written.as_ref().err().is_some_and(|error| matches!(code(error), 403 | 404)) {
                     return Ok(());
                 }
@@ -123,7 +123,7 @@ fn within<K: Resource<DynamicType = ()> + Clone + 'static>(
     objects.map(|object| (object.name_any(), object)).collect()
 }
 
-/// Whether two slices say the same; an absent list is an empty one.
+/// Whether two slices have the same content; an absent list counts as empty.
 fn is_same(left: &EndpointSlice, right: &EndpointSlice) -> bool {
     left.endpoints.as_deref().unwrap_or_default() == right.endpoints.as_deref().unwrap_or_default()
         && left.ports.as_deref().unwrap_or_default() == right.ports.as_deref().unwrap_or_default()

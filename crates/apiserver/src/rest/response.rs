@@ -1,4 +1,4 @@
-//! How answers look: objects and lists in the shape and form that the client asked for, and refusals.
+//! Responses: objects and lists in the shape and encoding that the client accepts, and failures.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -10,53 +10,54 @@ use http_body_util::Full;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::answer::{Body, Call, boxed};
+use super::body::{Body, boxed};
+use super::call::Call;
 use super::negotiate::{self, Accepted, Shape};
 use super::table::{self, Include, Style};
 use crate::kinds::Kind;
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::Failure;
 use crate::store::Entry;
 
-/// What a verb says.
-pub(super) enum Said {
+/// The result of a verb.
+pub(super) enum Reply {
     /// An object of the kind, or a Status.
     Object { code: StatusCode, object: Value },
     /// An object of the kind as it is stored.
     Stored { code: StatusCode, entry: Arc<Entry> },
     /// A list of the kind: its metadata and its items.
     List { metadata: Value, items: Vec<Arc<Entry>> },
-    /// Events as they come.
+    /// The events of a watch.
     Stream(Body),
 }
 
-/// The answer to a request for objects.
-pub(super) fn response(call: &Call<'_>, said: Said) -> Result<Response<Body>, Failure> {
+/// The response to a request for objects.
+pub(super) fn response(call: &Call<'_>, said: Reply) -> Result<Response<Body>, Failure> {
     let (kind, accepted) = (call.kind(), call.accepted);
     let style = Style { include: Include::parse(&call.query)?, headers: true, now: call.now };
     let not_acceptable = |message| Err(Failure::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message));
     let (code, shown) = match said {
-        Said::Stored { code, entry } => {
+        Reply::Stored { code, entry } => {
             return match verbatim(kind, &entry).filter(|_| accepted == Accepted::JSON) {
                 Some(json) => Ok(bytes(code, accepted.content_type(), json.clone())),
-                None => response(call, Said::Object { code, object: Inner::decode(kind, &entry)? }),
+                None => response(call, Reply::Object { code, object: ServerState::decode(kind, &entry)? }),
             };
         }
-        Said::Stream(body) => return Ok(typed(Response::new(body), accepted.content_type())),
-        Said::Object { code, object } if object["kind"] == "Status" && object["apiVersion"] == "v1" => (code, object),
-        Said::Object { code, object } => match accepted.shape {
+        Reply::Stream(body) => return Ok(typed(Response::new(body), accepted.content_type())),
+        Reply::Object { code, object } if object["kind"] == "Status" && object["apiVersion"] == "v1" => (code, object),
+        Reply::Object { code, object } => match accepted.shape {
             Shape::Table => (code, table::table(kind, std::slice::from_ref(&object), &object["metadata"], style)),
             Shape::Partial => (code, table::partial(&object)),
-            Shape::PartialList => return not_acceptable("one object is not a list"),
+            Shape::PartialList => return not_acceptable("a single object cannot be a PartialObjectMetadataList"),
             Shape::Plain | Shape::Discovery => (code, object),
         },
-        Said::List { metadata, items } => {
+        Reply::List { metadata, items } => {
             if accepted == Accepted::JSON
                 && let Some(json) = verbatim_list(kind, &metadata, &items)
             {
                 return Ok(bytes(StatusCode::OK, accepted.content_type(), json));
             }
-            let items = items.iter().map(|entry| Inner::decode(kind, entry)).collect::<Result<Vec<_>, _>>()?;
+            let items = items.iter().map(|entry| ServerState::decode(kind, entry)).collect::<Result<Vec<_>, _>>()?;
             let shown = match accepted.shape {
                 Shape::Table => table::table(kind, &items, &metadata, style),
                 Shape::PartialList => table::partial_list(&items, &metadata),
@@ -69,14 +70,14 @@ pub(super) fn response(call: &Call<'_>, said: Said) -> Result<Response<Body>, Fa
     Ok(value(code, &shown, accepted))
 }
 
-/// The bytes of an entry, if the object is stored in the version of `kind`: then they can be sent as they are.
+/// The bytes of an entry, if the object is stored in the version of `kind`: then they can be sent unchanged.
 pub(super) fn verbatim<'e>(kind: &Kind, entry: &'e Entry) -> Option<&'e Bytes> {
     // The fields of stored objects are in order: this one is the first.
     let rest = entry.json.strip_prefix(b"{\"apiVersion\":\"")?.strip_prefix(kind.api_version().as_bytes())?;
     rest.starts_with(b"\"").then_some(&entry.json)
 }
 
-/// A list of a kind. Built-in kinds name their type once; custom ones have `continue` even when there is nothing in it.
+/// A list of a kind. Items of built-in kinds have no type; lists of custom kinds have `continue` even when it is empty.
 fn list(kind: &Kind, mut metadata: Value, mut items: Vec<Value>) -> Value {
     if kind.custom && metadata.get("continue").is_none() {
         metadata["continue"] = "".into();
@@ -87,10 +88,10 @@ fn list(kind: &Kind, mut metadata: Value, mut items: Vec<Value>) -> Value {
     json!({ "kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items })
 }
 
-/// What items of built-in kinds leave to their list.
+/// The fields that items of built-in kinds lack in a list.
 const TYPE: [&str; 2] = ["apiVersion", "kind"];
 
-/// The same list as text, put together from the items' own texts; none if one is stored in another version.
+/// The same list as text, joined from the stored texts; none if an item is stored in another version.
 fn verbatim_list(kind: &Kind, metadata: &Value, items: &[Arc<Entry>]) -> Option<Vec<u8>> {
     let empty = list(kind, metadata.clone(), Vec::new()).to_string();
     let (before, after) = empty.split_once("\"items\":[]")?;
@@ -113,12 +114,12 @@ fn verbatim_list(kind: &Kind, metadata: &Value, items: &[Arc<Entry>]) -> Option<
     Some(text)
 }
 
-/// An answer that is a value.
+/// A response with a value.
 pub(super) fn value(code: StatusCode, value: &Value, accepted: Accepted) -> Response<Body> {
     bytes(code, accepted.content_type(), negotiate::encode(value, accepted.form))
 }
 
-/// A refusal; it has one shape whatever was asked for.
+/// The response of a failure; it has one shape whatever the client accepts.
 pub(super) fn status(failure: &Failure, accepted: Accepted) -> Response<Body> {
     let mut response = value(failure.code, &failure.to_json(), Accepted { shape: Shape::Plain, ..accepted });
     if let Some(seconds) = failure.details.get("retryAfterSeconds").and_then(Value::as_u64) {
@@ -127,7 +128,7 @@ pub(super) fn status(failure: &Failure, accepted: Accepted) -> Response<Body> {
     response
 }
 
-/// An answer of any type.
+/// A response of any content type.
 pub(super) fn bytes(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
     let mut response = typed(Response::new(boxed(Full::new(bytes.into()))), content_type);
     *response.status_mut() = code;

@@ -1,8 +1,8 @@
 //! Garbage collection by owner references, for every kind of the server.
 //!
-//! The watches keep a view of everything; when something in it goes, begins to go or has owners, the view is swept. It
-//! only says whom to look at: before anything is deleted the server is asked again, and the deletion carries uid and
-//! version as preconditions. A stale view costs a request, never an object.
+//! Watches keep a cache of every object's metadata. When an object with owners changes, or one is deleted or begins
+//! to be deleted, the cache is swept for candidates. Before anything is deleted the object is read again, and the
+//! deletion has its uid and version as preconditions. A stale cache costs a request, never an object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::discover::{self, Served};
-use super::{Pace, code};
+use super::reconcile::{Pace, code};
 
 /// The finalizer of an object that waits until its dependents are deleted.
 const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an object that waits until its dependents have forgotten it.
+/// The finalizer of an object that waits until it is removed from its dependents' owner references.
 const ORPHAN: &str = "orphan";
 
-/// The loop.
+/// The garbage collector.
 pub struct Garbage;
 
 impl Garbage {
-    /// Runs until told to stop.
+    /// Runs until `stop`.
     pub async fn run(self, client: Client, stop: CancellationToken) {
         stop.run_until_cancelled(Box::pin(collect(client))).await;
     }
@@ -40,7 +40,7 @@ impl Garbage {
 
 async fn collect(client: Client) {
     let mut kinds = std::pin::pin!(discover::changes(client.clone()));
-    // What of each change a sweep may find something in.
+    // One item per change that needs a sweep.
     let mut touched: SelectAll<BoxStream<'static, ()>> = SelectAll::new();
     let mut collector = Collector { client, watched: BTreeMap::new() };
     let mut pace = Pace::default();
@@ -57,13 +57,13 @@ async fn collect(client: Client) {
     }
 }
 
-/// Why an object must be looked at again.
+/// Why an object must be examined again.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum CollectError {
     #[error(transparent)]
     Server(#[from] kube::Error),
-    #[error("not every kind has been listed, or the kind of an owner is unknown, or the view is old")]
-    Unsure,
+    #[error("not every kind has been listed, or the kind of an owner is unknown, or the cache is stale")]
+    StaleCache,
 }
 
 struct Collector {
@@ -71,7 +71,7 @@ struct Collector {
     watched: BTreeMap<Served, (Store<DynamicObject>, CancellationToken)>,
 }
 
-/// Everything that goes or has owners, by uid, and who names whom as owner.
+/// Objects that are being deleted or have owners, by uid, and the dependents of each owner.
 #[derive(Default)]
 struct View<'a> {
     objects: BTreeMap<String, (&'a Served, Arc<DynamicObject>)>,
@@ -81,7 +81,7 @@ struct View<'a> {
 }
 
 impl Collector {
-    /// Watches what came, and forgets what went.
+    /// Watches new kinds, and stops watching those that are no longer served.
     fn follow(&mut self, served: BTreeSet<Served>, touched: &mut SelectAll<BoxStream<'static, ()>>) {
         self.watched.retain(|kind, (_, stop)| {
             let stays = served.contains(kind);
@@ -100,7 +100,7 @@ impl Collector {
                 let events = watcher(kind.api(client, ""), watcher::Config::default()).default_backoff();
                 let events = events.modify(strip).reflect(writer).filter_map(|event| async {
                     let look = match event {
-                        Ok(Event::Apply(object)) => is_going(&object) || !object.owner_references().is_empty(),
+                        Ok(Event::Apply(object)) => is_deleting(&object) || !object.owner_references().is_empty(),
                         Ok(Event::Delete(_) | Event::InitDone) => true,
                         Ok(Event::Init | Event::InitApply(_)) | Err(_) => false,
                     };
@@ -117,7 +117,7 @@ impl Collector {
         for (kind, (store, _)) in &self.watched {
             view.complete &= store.wait_until_ready().now_or_never().is_some();
             let found = store.state().into_iter();
-            for object in found.filter(|object| is_going(object) || !object.owner_references().is_empty()) {
+            for object in found.filter(|object| is_deleting(object) || !object.owner_references().is_empty()) {
                 let uid = object.uid().unwrap_or_default();
                 for owner in object.owner_references() {
                     view.dependents.entry(owner.uid.clone()).or_default().insert(uid.clone());
@@ -128,30 +128,36 @@ impl Collector {
         view
     }
 
-    /// Looks at everything that has owners or waits for its dependents; false if something must be looked at again.
+    /// Examines every object that has owners or waits for its dependents; false if one must be examined again.
     async fn sweep(&self) -> bool {
         let view = self.view();
         let mut clean = true;
         for (uid, (kind, object)) in &view.objects {
-            let outcome = if is_going(object) {
-                self.release(&view, uid, kind, object).await
+            let outcome = if is_deleting(object) {
+                self.finish_deletion(&view, uid, kind, object).await
             } else {
-                self.weigh(&view, uid, kind, object).await
+                self.check_owners(&view, uid, kind, object).await
             };
-            if let Err(trouble) = outcome {
-                tracing::debug!(%trouble, uid, kind = kind.kind, "collecting garbage failed and is tried again");
+            if let Err(error) = outcome {
+                tracing::debug!(%error, uid, kind = kind.kind, "collecting garbage failed and is retried");
                 clean = false;
             }
         }
         clean
     }
 
-    /// Lets an object go that waits for its dependents, once they are gone or have forgotten it.
-    async fn release(&self, view: &View<'_>, uid: &str, kind: &Served, object: &DynamicObject) -> Result<(), Trouble> {
+    /// Removes the finalizer of an object that waits for its dependents, once they are deleted or orphaned.
+    async fn finish_deletion(
+        &self,
+        view: &View<'_>,
+        uid: &str,
+        kind: &Served,
+        object: &DynamicObject,
+    ) -> Result<(), CollectError> {
         let finalizer = match [ORPHAN, FOREGROUND].into_iter().find(|finalizer| has(object, finalizer)) {
             None => return Ok(()),
-            // Who depends on whom is known only when everything has been listed.
-            Some(_) if !view.complete => return Err(Trouble::Unsure),
+            // Dependents are known only when every kind has been listed.
+            Some(_) if !view.complete => return Err(CollectError::StaleCache),
             Some(finalizer) => finalizer,
         };
         for (kind, dependent) in view.dependents(uid) {
@@ -167,12 +173,18 @@ impl Collector {
         self.patch(kind, &latest, json!({ "finalizers": kept })).await
     }
 
-    /// Deletes an object without owners, or takes the owners from it that are gone or wait for it.
-    async fn weigh(&self, view: &View<'_>, uid: &str, kind: &Served, object: &DynamicObject) -> Result<(), Trouble> {
+    /// Deletes an object without existing owners, or removes the references to owners that are gone or wait for it.
+    async fn check_owners(
+        &self,
+        view: &View<'_>,
+        uid: &str,
+        kind: &Served,
+        object: &DynamicObject,
+    ) -> Result<(), CollectError> {
         let (mut solid, mut waiting) = (BTreeSet::new(), false);
         for owner in object.owner_references() {
             match self.owner(object, owner).await? {
-                Some(found) if is_going(&found) && has(&found, FOREGROUND) => waiting = true,
+                Some(found) if is_deleting(&found) && has(&found, FOREGROUND) => waiting = true,
                 Some(_) => drop(solid.insert(owner.uid.as_str())),
                 None => {}
             }
@@ -185,9 +197,9 @@ impl Collector {
         }
         let Some(latest) = self.latest(kind, object).await? else { return Ok(()) };
         if latest.owner_references() != object.owner_references() {
-            return Err(Trouble::Unsure);
+            return Err(CollectError::StaleCache);
         }
-        // Whoever waits for this one waits for those that depend on it, too.
+        // An owner that waits for this object waits for its dependents, too.
         let foreground = waiting && view.dependents.contains_key(uid);
         let params = DeleteParams {
             propagation_policy: foreground.then_some(PropagationPolicy::Foreground),
@@ -195,26 +207,26 @@ impl Collector {
             ..DeleteParams::default()
         };
         let api = kind.api(&self.client, &latest.namespace().unwrap_or_default());
-        fine(api.delete(&latest.name_any(), &params).await.map(drop))
+        ignore_not_found(api.delete(&latest.name_any(), &params).await.map(drop))
     }
 
-    /// The owner that a reference means, if there is one; the server is asked about one that was not seen.
+    /// The owner that a reference names, if it exists; read from the server if it is not in the cache.
     async fn owner(
         &self,
         object: &DynamicObject,
         owner: &OwnerReference,
-    ) -> Result<Option<Arc<DynamicObject>>, Trouble> {
+    ) -> Result<Option<Arc<DynamicObject>>, CollectError> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let mut kinds = self.watched.iter();
         let found = kinds.find(|(kind, _)| kind.group == group && kind.kind == owner.kind);
-        let (kind, (store, _)) = found.ok_or(Trouble::Unsure)?;
+        let (kind, (store, _)) = found.ok_or(CollectError::StaleCache)?;
         let namespace = object.namespace().filter(|_| kind.namespaced);
         let mut name = ObjectRef::new_with(&owner.name, kind.resource());
         name.namespace.clone_from(&namespace);
         if let Some(found) = store.get(&name).filter(|found| found.uid().as_ref() == Some(&owner.uid)) {
             return Ok(Some(found));
         }
-        // A cluster-wide object cannot have an owner in a namespace: such an owner counts as there.
+        // A cluster-scoped object cannot have a namespaced owner: such an owner counts as existing.
         if kind.namespaced && namespace.is_none() {
             return Ok(Some(Arc::new(object.clone())));
         }
@@ -222,7 +234,7 @@ impl Collector {
         Ok(found.filter(|found| found.uid().as_ref() == Some(&owner.uid)).map(Arc::new))
     }
 
-    async fn latest(&self, kind: &Served, object: &DynamicObject) -> Result<Option<DynamicObject>, Trouble> {
+    async fn latest(&self, kind: &Served, object: &DynamicObject) -> Result<Option<DynamicObject>, CollectError> {
         let api = kind.api(&self.client, &object.namespace().unwrap_or_default());
         Ok(api.get_opt(&object.name_any()).await?.filter(|found| found.uid() == object.uid()))
     }
@@ -232,31 +244,31 @@ impl Collector {
         kind: &Served,
         object: &DynamicObject,
         stays: impl Fn(&OwnerReference) -> bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CollectError> {
         let Some(latest) = self.latest(kind, object).await? else { return Ok(()) };
         let kept: Vec<&OwnerReference> = latest.owner_references().iter().filter(|owner| stays(owner)).collect();
         let kept = if kept.is_empty() { json!(null) } else { json!(kept) };
         self.patch(kind, &latest, json!({ "ownerReferences": kept })).await
     }
 
-    async fn patch(&self, kind: &Served, latest: &DynamicObject, mut metadata: Value) -> Result<(), Trouble> {
+    async fn patch(&self, kind: &Served, latest: &DynamicObject, mut metadata: Value) -> Result<(), CollectError> {
         metadata["uid"] = json!(latest.uid());
         metadata["resourceVersion"] = json!(latest.resource_version());
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let api = kind.api(&self.client, &latest.namespace().unwrap_or_default());
-        fine(api.patch(&latest.name_any(), &PatchParams::default(), &patch).await.map(drop))
+        ignore_not_found(api.patch(&latest.name_any(), &PatchParams::default(), &patch).await.map(drop))
     }
 }
 
 impl View<'_> {
-    /// Those that name `uid` as owner.
+    /// The objects that name `uid` as owner.
     fn dependents(&self, uid: &str) -> impl Iterator<Item = (&Served, &DynamicObject)> {
         let uids = self.dependents.get(uid).into_iter().flatten();
         uids.filter_map(|uid| self.objects.get(uid)).map(|(kind, object)| (*kind, &**object))
     }
 }
 
-/// Keeps what a sweep reads: of every object on the server something stays in memory here.
+/// Drops what a sweep does not read: every object of the server is in this cache.
 fn strip(object: &mut DynamicObject) {
     object.data = Value::Null;
     object.metadata.managed_fields = None;
@@ -264,7 +276,7 @@ fn strip(object: &mut DynamicObject) {
     object.metadata.annotations = None;
 }
 
-fn is_going(object: &DynamicObject) -> bool {
+fn is_deleting(object: &DynamicObject) -> bool {
     object.metadata.deletion_timestamp.is_some()
 }
 
@@ -272,8 +284,8 @@ fn has(object: &DynamicObject, finalizer: &str) -> bool {
     object.finalizers().iter().any(|mine| mine == finalizer)
 }
 
-/// What is already gone needs nothing.
-fn fine(result: kube::Result<()>) -> Result<(), Trouble> {
+/// An object that is already deleted is no error.
+fn ignore_not_found(result: kube::Result<()>) -> Result<(), CollectError> {
     match result {
         Err(error) if code(&error) == 404 => Ok(()),
         result => Ok(result?),

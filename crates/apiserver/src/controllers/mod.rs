@@ -1,0 +1,53 @@
+//! The controllers of kube-controller-manager that users rely on, over a plain client: they run on any API server.
+//!
+//! | controller | does |
+//! |---|---|
+//! | [`Namespaces`] | deletes the content of a namespace that is being deleted, then finalizes it |
+//! | [`Garbage`] | deletes objects without owners; foreground and orphan deletion |
+//! | [`Endpoints`] | EndpointSlices of Services with selectors |
+//! | [`Kubelets`] | confirms the termination of pods, as kubelets do; on request marks pods as running |
+//! | [`Workloads`] | on request, pods of Deployments and DaemonSets |
+//!
+//! Each is one future that runs until it is stopped, and writes nothing when nothing changes. Without service accounts a new
+//! namespace is empty.
+
+mod discover;
+mod endpoints;
+mod garbage;
+mod kubelets;
+mod namespaces;
+mod reconcile;
+mod workloads;
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+pub use endpoints::Endpoints;
+pub use garbage::Garbage;
+pub use kubelets::{Kubelets, Range};
+pub use namespaces::Namespaces;
+pub use workloads::Workloads;
+
+/// All controllers together.
+pub struct Controllers {
+    pub kubelets: Kubelets,
+    /// Whether Deployments and DaemonSets create pods.
+    pub workloads: bool,
+}
+
+impl Controllers {
+    /// Runs all of them until `stop`.
+    pub async fn run(self, client: Client, stop: CancellationToken) {
+        futures::join!(
+            Namespaces.run(client.clone(), stop.clone()),
+            Garbage.run(client.clone(), stop.clone()),
+            Endpoints.run(client.clone(), stop.clone()),
+            self.kubelets.run(client.clone(), stop.clone()),
+            async {
+                if self.workloads {
+                    Workloads.run(client, stop).await;
+                }
+            },
+        );
+    }
+}
