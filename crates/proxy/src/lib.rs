@@ -9,3 +9,4 @@ pub mod config;
 pub mod io;
 pub mod proto;
 pub mod rest;
+pub mod transport;

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::types::UdpMode;
+use crate::transport::udp::config::UdpMode;
 
 /// Options of a listener. Keys that are not here are kept for readers and otherwise ignored.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -80,6 +80,13 @@ pub struct Qos {
     #[serde(deserialize_with = "super::parse::dscp")]
     pub dscp: Option<u8>,
     pub drop_policy: DropPolicy,
+}
+
+impl Qos {
+    /// The DSCP of outgoing packets; 0 unless configured.
+    pub fn code_point(&self) -> u8 {
+        self.dscp.unwrap_or(0)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

@@ -5,10 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use super::types::RetryOn;
-
 /// An address; `localhost` is the one of IPv4, IPv4 in IPv6 clothes is IPv4.
-pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+pub(crate) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     match Option::<String>::deserialize(deserializer)? {
         None => Ok(None),
         Some(text) => ip(&text).map(Some).ok_or_else(|| D::Error::custom("not an address")),
@@ -16,7 +14,7 @@ pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opti
 }
 
 /// One address or a list of them.
-pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+pub(crate) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum OneOrMany {
@@ -31,7 +29,7 @@ pub(super) fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
 }
 
 /// File permissions: a number, or octal digits in a string.
-pub(super) fn file_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+pub(crate) fn file_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Mode {
@@ -46,53 +44,42 @@ pub(super) fn file_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     mode.filter(|mode| *mode <= 0o777).map(Some).ok_or_else(|| D::Error::custom("not file permissions"))
 }
 
-/// Words that are not known count as never: l7mp takes them, and retries nothing.
-pub(super) fn retry_on<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RetryOn, D::Error> {
-    let word = Option::<String>::deserialize(deserializer)?;
-    Ok(match word.as_deref() {
-        Some("always") => RetryOn::Always,
-        Some("connect-failure") => RetryOn::ConnectFailure,
-        Some("disconnect") => RetryOn::Disconnect,
-        Some(_) | None => RetryOn::Never,
-    })
-}
-
 /// A time in seconds: some 31 years at most, so that no clock runs over.
-pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     within(f64::deserialize(deserializer)?, 1e9)
 }
 
 /// A time that may be absent.
-pub(super) fn maybe_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+pub(crate) fn maybe_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     Option::<f64>::deserialize(deserializer)?.map(|number| within(number, 1e9)).transpose()
 }
 
 /// A rate or a share, which is never below zero.
-pub(super) fn maybe_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+pub(crate) fn maybe_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     Option::<f64>::deserialize(deserializer)?.map(|number| within(number, 1e15)).transpose()
 }
 
 /// A time in milliseconds, as long as [`seconds`].
-pub(super) fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+pub(crate) fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let number = u64::deserialize(deserializer)?;
     if number <= 1_000_000_000_000 { Ok(number) } else { Err(D::Error::custom("too long")) }
 }
 
 /// Six bits of an IP header.
-pub(super) fn dscp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+pub(crate) fn dscp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
     let bits = Option::<u8>::deserialize(deserializer)?;
     if bits.is_none_or(|bits| bits < 64) { Ok(bits) } else { Err(D::Error::custom("more than six bits")) }
 }
 
 /// A path that may stand on a request line.
-pub(super) fn url_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(crate) fn url_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let path = Option::<String>::deserialize(deserializer)?;
     let fits = path.as_ref().is_none_or(|path| path.bytes().all(|byte| byte.is_ascii_graphic()));
     if fits { Ok(path) } else { Err(D::Error::custom("not a path")) }
 }
 
 /// Words that may stand in a header, for instance subprotocols.
-pub(super) fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+pub(crate) fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let words = Vec::<String>::deserialize(deserializer)?;
     let fits = |word: &String| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
@@ -104,16 +91,16 @@ fn within<E: Error>(number: f64, most: f64) -> Result<f64, E> {
     if (0.0..=most).contains(&number) { Ok(number) } else { Err(E::custom("out of range")) }
 }
 
-pub(super) fn dash() -> String {
+pub(crate) fn dash() -> String {
     "-".to_owned()
 }
 
-pub(super) const fn max_members() -> usize {
+pub(crate) const fn max_members() -> usize {
     64
 }
 
 /// Reads an address as [`address`] does.
-pub(super) fn ip(text: &str) -> Option<IpAddr> {
+pub(crate) fn ip(text: &str) -> Option<IpAddr> {
     if text.eq_ignore_ascii_case("localhost") {
         return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
     }

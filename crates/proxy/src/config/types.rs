@@ -3,11 +3,9 @@
 //! Field names on the wire are l7mp's. What a client wrote is kept beside the typed form (`given`), because it is
 //! what the client gets to read again.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::json::Json;
@@ -15,6 +13,14 @@ pub use super::options::{
     Addresses, Admin, ClusterOptions, Dns, DropPolicy, EndpointPolicy, Evict, Limits, ListenerOptions, LogLevel,
     Monitoring, Outlier, Qos,
 };
+
+pub use super::socket::{Bind, Framing};
+pub use crate::transport::http::config::HttpListener;
+pub use crate::transport::json_socket::config::{HeaderItem, JsonSocketCluster};
+pub use crate::transport::tcp::config::{TcpCluster, TcpListener};
+pub use crate::transport::udp::config::{Peer, UdpCluster, UdpListener, UdpMode, UdpOptions};
+pub use crate::transport::unix::config::{UdsCluster, UdsListener, UdsType};
+pub use crate::transport::websocket::config::{WsCluster, WsListener};
 
 /// A name of an object; cheap to copy.
 pub type Name = Arc<str>;
@@ -50,103 +56,6 @@ pub enum ListenerSpec {
     JsonSocket(Box<ListenerSpec>),
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct UdpListener {
-    pub port: u16,
-    #[serde(default, deserialize_with = "super::parse::address")]
-    pub address: Option<IpAddr>,
-    #[serde(default)]
-    pub connect: Peer,
-    #[serde(default)]
-    pub options: UdpOptions,
-}
-
-/// The one peer that a UDP listener talks to, as far as it is named.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct Peer {
-    #[serde(default, deserialize_with = "super::parse::address")]
-    pub address: Option<IpAddr>,
-    #[serde(default)]
-    pub port: Option<u16>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct UdpOptions {
-    #[serde(default)]
-    pub mode: Option<UdpMode>,
-}
-
-/// Whether a UDP listener makes a session per peer, or has the one session with its one peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UdpMode {
-    Server,
-    Singleton,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct TcpListener {
-    pub port: u16,
-    #[serde(default, deserialize_with = "super::parse::address")]
-    pub address: Option<IpAddr>,
-    #[serde(default)]
-    pub framing: Framing,
-}
-
-/// How message boundaries survive on a byte stream.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Framing {
-    #[default]
-    None,
-    /// A big-endian length of two bytes before each message.
-    Len16,
-    /// A big-endian length of four bytes before each message.
-    Len32,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct UdsListener {
-    pub filename: PathBuf,
-    #[serde(default, rename = "type")]
-    pub kind: UdsType,
-    /// Permissions of the socket file.
-    #[serde(default, deserialize_with = "super::parse::file_mode")]
-    pub mode: Option<u32>,
-    #[serde(default)]
-    pub framing: Framing,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UdsType {
-    #[default]
-    Stream,
-    Seqpacket,
-    Datagram,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct WsListener {
-    pub port: u16,
-    #[serde(default, deserialize_with = "super::parse::address")]
-    pub address: Option<IpAddr>,
-    /// Only requests whose path begins so are taken.
-    #[serde(default, deserialize_with = "super::parse::url_path")]
-    pub path: Option<String>,
-    #[serde(default, deserialize_with = "super::parse::tokens")]
-    pub subprotocols: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct HttpListener {
-    pub port: u16,
-    #[serde(default, deserialize_with = "super::parse::address")]
-    pub address: Option<IpAddr>,
-    #[serde(default, deserialize_with = "super::parse::url_path")]
-    pub path: Option<String>,
-}
-
 /// A stage that sessions go through or to.
 #[derive(Debug, Clone)]
 pub struct Cluster {
@@ -178,80 +87,6 @@ pub enum ClusterSpec {
     JsonDecap,
     /// The REST API itself.
     Controller,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct UdpCluster {
-    #[serde(default)]
-    pub port: Option<u16>,
-    #[serde(default)]
-    pub bind: Bind,
-}
-
-/// Where sockets to endpoints are bound. Several addresses give several times the ports.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct Bind {
-    #[serde(default, rename = "address", deserialize_with = "super::parse::addresses")]
-    pub addresses: Vec<IpAddr>,
-    #[serde(default)]
-    pub port: Option<u16>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct TcpCluster {
-    #[serde(default)]
-    pub port: Option<u16>,
-    #[serde(default)]
-    pub bind: Bind,
-    #[serde(default)]
-    pub framing: Framing,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct UdsCluster {
-    /// Used where the endpoint names no path.
-    #[serde(default)]
-    pub filename: Option<PathBuf>,
-    #[serde(default, rename = "type")]
-    pub kind: UdsType,
-    #[serde(default)]
-    pub framing: Framing,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct WsCluster {
-    #[serde(default)]
-    pub port: Option<u16>,
-    #[serde(default)]
-    pub bind: Bind,
-    #[serde(default, deserialize_with = "super::parse::url_path")]
-    pub path: Option<String>,
-    #[serde(default, deserialize_with = "super::parse::tokens")]
-    pub subprotocols: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct JsonSocketCluster {
-    /// UDP, TCP, WebSocket or UDS; endpoints and balancer are of this one.
-    pub transport: Box<ClusterSpec>,
-    /// Absent: `/labels` travels, if there are any; empty: nothing does.
-    pub header: Option<Vec<HeaderItem>>,
-    /// Zero: the header is sent once.
-    pub retransmit_ms: u64,
-}
-
-/// One step of building the header that a JSONSocket client sends.
-#[derive(Debug, Clone, PartialEq)]
-pub enum HeaderItem {
-    /// Copies a subtree of the metadata; to `/` replaces the header built so far.
-    Copy {
-        from: String,
-        to: String,
-    },
-    Set {
-        key: String,
-        value: Value,
-    },
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -379,7 +214,7 @@ pub struct Route {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Retry {
-    #[serde(deserialize_with = "super::parse::retry_on")]
+    #[serde(deserialize_with = "retry_on")]
     pub retry_on: RetryOn,
     pub num_retries: u32,
     /// Milliseconds: how long an attempt may last, and how far two of them are apart.
@@ -394,6 +229,17 @@ pub enum RetryOn {
     ConnectFailure,
     Disconnect,
     Always,
+}
+
+/// Unknown words mean never, as in l7mp.
+fn retry_on<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RetryOn, D::Error> {
+    let word = Option::<String>::deserialize(deserializer)?;
+    Ok(match word.as_deref() {
+        Some("always") => RetryOn::Always,
+        Some("connect-failure") => RetryOn::ConnectFailure,
+        Some("disconnect") => RetryOn::Disconnect,
+        Some(_) | None => RetryOn::Never,
+    })
 }
 
 impl Default for Retry {
@@ -455,13 +301,5 @@ impl ClusterSpec {
     /// Whether it has no endpoints and does the work itself.
     pub const fn is_virtual(&self) -> bool {
         !matches!(self, Self::Udp(_) | Self::Tcp(_) | Self::Uds(_) | Self::WebSocket(_) | Self::JsonSocket(_))
-    }
-}
-
-impl UdpListener {
-    /// The mode in force: a peer that is named in full makes a singleton.
-    pub fn mode(&self) -> UdpMode {
-        let named = self.connect.address.is_some() && self.connect.port.is_some();
-        self.options.mode.unwrap_or(if named { UdpMode::Singleton } else { UdpMode::Server })
     }
 }

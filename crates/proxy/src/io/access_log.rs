@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 const LABELS: usize = 4;
 
 impl Worker {
-    pub(super) fn log_access(&mut self, session: &Session, finish: Finish, traffic: Traffic) {
+    pub(crate) fn log_access(&mut self, session: &Session, finish: Finish, traffic: Traffic) {
         let Some(file) = self.snapshot.admin.access_log_path.as_deref().and_then(log_file) else { return };
         if !self.is_logged(session) {
             return;

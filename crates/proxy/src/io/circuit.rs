@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 impl Worker {
     /// Circuits: a cluster takes so many sessions and attempts, and no more.
-    pub(super) fn count_stage(&self, stage: &mut Stage, cluster_runtime: &ClusterRuntime) -> Result<(), Failure> {
+    pub(crate) fn count_stage(&self, stage: &mut Stage, cluster_runtime: &ClusterRuntime) -> Result<(), Failure> {
         let ClusterRuntime { cluster, cluster_state, .. } = cluster_runtime;
         let over = |limit: Option<usize>, count: &AtomicUsize| limit.is_some_and(|most| count.load(Relaxed) >= most);
         if over(cluster.options.max_sessions, &cluster_state.sessions) {
@@ -32,7 +32,7 @@ impl Worker {
     }
 
     /// Counts a failure against the endpoint of a stage.
-    pub(super) fn record_failure(&self, stage: &Stage) {
+    pub(crate) fn record_failure(&self, stage: &Stage) {
         let (Some(state), Some(cluster)) = (&stage.state, &stage.cluster) else { return };
         let outlier = &cluster.options.outlier;
         // All endpoints are looked at only if it matters.
@@ -43,7 +43,7 @@ impl Worker {
     }
 
     /// Lets a stage be tried again, unless its cluster has enough of that.
-    pub(super) fn admit_retry(&mut self, stage: &mut Stage) -> Option<Failure> {
+    pub(crate) fn admit_retry(&mut self, stage: &mut Stage) -> Option<Failure> {
         let (cluster_state, cluster) = (stage.cluster_state.as_ref()?, stage.cluster.as_ref()?);
         let most = cluster.options.max_retries.filter(|_| stage.retrying.is_none());
         let crowded = most.is_some_and(|most| cluster_state.retrying.load(Relaxed) >= most);
@@ -66,7 +66,7 @@ impl Worker {
 }
 
 /// The endpoint of a stage answers.
-pub(super) fn confirm_endpoint(stage: &mut Stage) {
+pub(crate) fn confirm_endpoint(stage: &mut Stage) {
     stage.unconfirmed = false;
     if let Some(state) = &stage.state {
         state.health.lock().succeeded();
@@ -74,14 +74,14 @@ pub(super) fn confirm_endpoint(stage: &mut Stage) {
 }
 
 /// A stage is not about to be tried again any more.
-pub(super) fn finish_retry(stage: &mut Stage) {
+pub(crate) fn finish_retry(stage: &mut Stage) {
     if let Some(cluster_state) = stage.retrying.take() {
         cluster_state.retrying.fetch_sub(1, Relaxed);
     }
 }
 
 /// An attempt is over, for better or worse.
-pub(super) fn finish_pending(stage: &mut Stage) {
+pub(crate) fn finish_pending(stage: &mut Stage) {
     if let Some(cluster_state) = stage.cluster_state.as_ref().filter(|_| std::mem::replace(&mut stage.pending, false)) {
         cluster_state.pending.fetch_sub(1, Relaxed);
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 /// What all workers share of one cluster.
 #[derive(Default)]
-pub(super) struct ClusterState {
+pub(crate) struct ClusterState {
     /// Stages that stand or connect.
     pub sessions: AtomicUsize,
     /// Stages that connect.
@@ -34,7 +34,7 @@ pub(super) struct ClusterState {
 
 /// Retries that a cluster may have: a fifth of its first attempts, and a few in any case.
 #[derive(Debug, Default)]
-pub(super) struct RetryBudget {
+pub(crate) struct RetryBudget {
     window: u64,
     attempts: u64,
     retries: u64,
@@ -46,13 +46,13 @@ impl RetryBudget {
     /// Retries per window without any attempts: ten a second.
     const FLOOR: u64 = 100;
 
-    pub(super) fn attempt(&mut self, now: u64) {
+    pub(crate) fn attempt(&mut self, now: u64) {
         self.turn(now);
         self.attempts += 1;
     }
 
     /// Whether one more retry fits, and counts it if so.
-    pub(super) fn retry(&mut self, now: u64) -> bool {
+    pub(crate) fn retry(&mut self, now: u64) -> bool {
         self.turn(now);
         let fits = self.retries < Self::FLOOR + self.attempts / 5;
         self.retries += u64::from(fits);
@@ -69,14 +69,14 @@ impl RetryBudget {
 
 /// What all workers share of one endpoint.
 #[derive(Debug, Default)]
-pub(super) struct EndpointState {
+pub(crate) struct EndpointState {
     pub sessions: AtomicUsize,
     pub health: Mutex<Health>,
 }
 
 /// Shared states by the id of their object; they live as long as someone uses them.
 #[derive(Default)]
-pub(super) struct Registry {
+pub(crate) struct Registry {
     cluster_states: Mutex<BTreeMap<ObjectId, Weak<ClusterState>>>,
     endpoints: Mutex<BTreeMap<ObjectId, Weak<EndpointState>>>,
 }
@@ -105,7 +105,7 @@ fn shared<T: Default>(map: &mut BTreeMap<ObjectId, Weak<T>>, id: ObjectId) -> Ar
 }
 
 /// A cluster put together for its sessions: made once per change, away from the workers, and shared by them.
-pub(super) struct ClusterRuntime {
+pub(crate) struct ClusterRuntime {
     pub cluster: Arc<Cluster>,
     pub cluster_state: Arc<ClusterState>,
     balancer: Balancer,
@@ -113,7 +113,7 @@ pub(super) struct ClusterRuntime {
 }
 
 /// Puts together the clusters that differ from those in force; the others stay as they are.
-pub(super) fn update_clusters(
+pub(crate) fn update_clusters(
     clusters: &Names<ClusterRuntime>,
     changes: impl Iterator<Item = (Name, Option<Arc<Cluster>>)>,
     registry: &Registry,
@@ -143,12 +143,12 @@ impl ClusterRuntime {
     }
 
     /// Whether the choice looks at the metadata.
-    pub(super) fn needs_metadata(&self) -> bool {
+    pub(crate) fn needs_metadata(&self) -> bool {
         matches!(self.cluster.balancer, BalancerKind::HashRing { key: Some(_) } | BalancerKind::Maglev { key: Some(_) })
     }
 
     /// Chooses an endpoint by its place in the cluster; one that is left alone for a while is passed over.
-    pub(super) fn pick(
+    pub(crate) fn pick(
         &self,
         metadata: &serde_json::Value,
         client: Option<std::net::SocketAddr>,
@@ -168,18 +168,18 @@ impl ClusterRuntime {
         Some(others.find(|at| self.states[*at].health.lock().takes(now)).unwrap_or(picked))
     }
 
-    pub(super) fn state(&self, at: usize) -> &Arc<EndpointState> {
+    pub(crate) fn state(&self, at: usize) -> &Arc<EndpointState> {
         &self.states[at]
     }
 
     /// Whether one more endpoint may be left alone.
-    pub(super) fn may_eject(&self) -> bool {
+    pub(crate) fn may_eject(&self) -> bool {
         let ejected = self.states.iter().filter(|state| !state.health.lock().is_fine()).count() + 1;
         ejected as f64 * 100.0 <= self.states.len() as f64 * self.cluster.options.outlier.max_ejected
     }
 
     /// Which endpoints take sessions, in the cluster's order.
-    pub(super) fn open(&self) -> impl Iterator<Item = bool> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = bool> {
         let state = |at: usize| takes_sessions(&self.cluster, at) && self.states[at].health.lock().is_fine();
         (0..self.states.len()).map(state)
     }

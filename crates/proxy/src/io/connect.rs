@@ -1,39 +1,47 @@
-//! Connecting stages.
+//! Connecting stages: endpoint, name, socket.
 
 use super::circuit::{finish_pending, finish_retry};
 use super::cluster::ClusterRuntime;
-use super::link::{Codec, Link, Stream, WsState};
+use super::link::{Codec, Link};
 use super::loop_detection::Family;
-use super::session::{ClientHandshake, Session};
+use super::session::Session;
 use super::slab::Key;
 use super::sync::Member;
-use super::sys::{self, UnixKind};
-use super::worker::{Token, Worker};
-use crate::config::types::{Bind, Cluster, ClusterSpec, Framing, UdsType, WsCluster};
+use super::sys;
+use super::token::Token;
+use super::worker::Worker;
+use crate::config::types::{Bind, ClusterSpec, Framing};
 use crate::proto::framer::Framer;
-use crate::proto::json_socket;
 use crate::proto::session::Failure;
-use crate::proto::ws::{Role, handshake};
-use portolan_core::mesh::{Path, key_text};
 use serde_json::Value;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// What came of an attempt.
-enum Attempt {
+/// The outcome of an attempt.
+pub(crate) enum Attempt {
     Connected,
-    /// The socket connects, a name is looked up, or a handshake is under way.
+    /// The socket connects, a name is resolved, or a handshake is under way.
     Pending,
+}
+
+/// Where a socket connects to.
+pub(crate) struct Remote<'a> {
+    pub family: Family,
+    /// Used in place of the endpoint's address and port.
+    pub host: Option<&'a str>,
+    pub port: Option<u16>,
+    /// Used if the endpoint has no port.
+    pub default_port: Option<u16>,
+    pub bind: &'a Bind,
 }
 
 impl Worker {
     /// Begins an attempt to connect a stage.
-    pub(super) fn connect(&mut self, session: &mut Session, stage: usize) {
+    pub(crate) fn connect(&mut self, session: &mut Session, stage: usize) {
         session.stages[stage].began = self.now.ms;
         match self.attempt(session, stage, None) {
             Ok(Attempt::Connected) => self.stage_connected(session, stage),
@@ -43,7 +51,7 @@ impl Worker {
     }
 
     /// Goes on with an attempt whose name was looked up.
-    pub(super) fn resolved(&mut self, key: Key, stage: usize, addresses: &[IpAddr]) {
+    pub(crate) fn resolved(&mut self, key: Key, stage: usize, addresses: &[IpAddr]) {
         self.with_session(key, |worker, session| {
             if session.machine.is_over()
                 || stage >= session.stages.len()
@@ -59,7 +67,7 @@ impl Worker {
         });
     }
 
-    pub(super) fn stage_connected(&mut self, session: &mut Session, stage: usize) {
+    pub(crate) fn stage_connected(&mut self, session: &mut Session, stage: usize) {
         let now = self.now;
         self.stats.connect.observe(now.ms - session.stages[stage].began);
         let place = &mut session.stages[stage];
@@ -73,7 +81,7 @@ impl Worker {
         session.machine.handle_connected(stage, now);
     }
 
-    pub(super) fn stage_failed(&mut self, session: &mut Session, stage: usize, failure: Failure) {
+    pub(crate) fn stage_failed(&mut self, session: &mut Session, stage: usize, failure: Failure) {
         if failure.endpoint_fault {
             self.record_failure(&session.stages[stage]);
         }
@@ -84,7 +92,7 @@ impl Worker {
     }
 
     /// Releases what a stage holds: socket, counts, group.
-    pub(super) fn release_stage(&mut self, session: &mut Session, stage: usize) {
+    pub(crate) fn release_stage(&mut self, session: &mut Session, stage: usize) {
         let key = session.key;
         let link = std::mem::take(&mut session.stages[stage].link);
         if let Link::Datagram(socket) = &link {
@@ -111,7 +119,7 @@ impl Worker {
         if let Some(end) = place.looped.take() {
             self.shared.loops.leave(*end);
         }
-        self.hot[key.slot as usize].upstream = -1;
+        self.sessions.hot[key.slot as usize].upstream = -1;
     }
 
     fn attempt(&mut self, session: &mut Session, stage: usize, found: Option<&[IpAddr]>) -> Result<Attempt, Failure> {
@@ -137,8 +145,90 @@ impl Worker {
         self.watch_stage(session, stage, link)?;
         let handshake = self.begin_handshake(session, stage, &cluster.spec);
         let connecting =
-            matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || is_upgrading(stream));
+            matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || stream.is_upgrading());
         Ok(if connecting || handshake { Attempt::Pending } else { Attempt::Connected })
+    }
+
+    /// Opens the socket of a stage; `None` while a name is resolved.
+    fn open_transport(
+        &mut self,
+        session: &mut Session,
+        stage: usize,
+        spec: &ClusterSpec,
+        found: Option<&[IpAddr]>,
+    ) -> Result<Option<Link>, Failure> {
+        match spec {
+            ClusterSpec::Udp(udp) => self.connect_udp(session, stage, udp, found),
+            ClusterSpec::Tcp(tcp) => self.connect_tcp(session, stage, tcp, found),
+            ClusterSpec::WebSocket(ws) => self.connect_websocket(session, stage, ws, found),
+            ClusterSpec::Uds(uds) => self.connect_unix(session, stage, uds).map(Some),
+            ClusterSpec::JsonSocket(_)
+            | ClusterSpec::Stdio
+            | ClusterSpec::Sync(_)
+            | ClusterSpec::Echo
+            | ClusterSpec::Discard
+            | ClusterSpec::Logger(_)
+            | ClusterSpec::Metric(_)
+            | ClusterSpec::Prometheus
+            | ClusterSpec::JsonEncap
+            | ClusterSpec::JsonDecap
+            | ClusterSpec::Controller => Err(Failure::connect("The transport has no sockets").permanent()),
+        }
+    }
+
+    /// Opens a socket to the endpoint of a stage; `None` while its name is resolved.
+    pub(crate) fn dial(
+        &mut self,
+        session: &mut Session,
+        stage: usize,
+        remote: &Remote<'_>,
+        found: Option<&[IpAddr]>,
+    ) -> Result<Option<(OwnedFd, SocketAddr)>, Failure> {
+        let endpoint = session.stages[stage].endpoint.as_ref();
+        let port = remote.port.or(endpoint.and_then(|e| e.port)).or(remote.default_port);
+        let port = port.ok_or_else(|| Failure::connect("No remote port defined").permanent())?;
+        let host = remote.host.or(endpoint.map(|e| &*e.address)).unwrap_or("");
+        let address = if let Some(address) = literal(host) {
+            Some(address)
+        } else {
+            let host = host.to_owned();
+            self.address_of(session, stage, &host, found)?
+        };
+        let Some(address) = address else { return Ok(None) };
+        let address = self.shared.host_mapping.map_address(address);
+        self.check_policy(address, port)?;
+        let to = SocketAddr::new(address, port);
+        let from = Self::local_end(remote.bind, address, session.sequence);
+        let socket = self.open_socket(session, stage, remote.family, to, from);
+        let socket = self.check_descriptor_limit(socket).map_err(|error| connect_failure(&error, to, from))?;
+        Ok(Some((socket, to)))
+    }
+
+    /// Opens a socket to an endpoint; if that is a listener of this proxy, the hops are recorded.
+    fn open_socket(
+        &self,
+        session: &mut Session,
+        stage: usize,
+        family: Family,
+        to: SocketAddr,
+        from: Option<SocketAddr>,
+    ) -> io::Result<OwnedFd> {
+        let qos = session.stages[stage].cluster.as_ref().and_then(|cluster| cluster.options.qos.as_ref());
+        let dscp = qos.and_then(|qos| qos.dscp);
+        let connect = || match family {
+            Family::Udp => sys::udp_connected(to, from, dscp),
+            Family::Tcp => sys::tcp_connecting(to, from, dscp),
+        };
+        if !self.ports.listens_on(family, to) {
+            return connect();
+        }
+        let entry = self.shared.loops.entry();
+        let socket = connect();
+        let local = socket.as_ref().ok().and_then(|socket| sys::local_address(socket.as_raw_fd()).ok());
+        let end = local.map(|local| (family, local));
+        entry.note(end, session.hops + 1);
+        session.stages[stage].looped = end.map(Box::new);
+        socket
     }
 
     fn choose_endpoint(
@@ -160,130 +250,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Opens the socket of a stage; nothing while a name is looked up.
-    fn open_transport(
-        &mut self,
-        session: &mut Session,
-        stage: usize,
-        spec: &ClusterSpec,
-        found: Option<&[IpAddr]>,
-    ) -> Result<Option<Link>, Failure> {
-        if let ClusterSpec::Uds(uds) = spec {
-            return self.open_unix(session, stage, uds).map(Some);
-        }
-        let (port, bind) = match spec {
-            ClusterSpec::Udp(udp) => (udp.port, &udp.bind),
-            ClusterSpec::Tcp(tcp) => (tcp.port, &tcp.bind),
-            ClusterSpec::WebSocket(ws) => (ws.port, &ws.bind),
-            ClusterSpec::Uds(_)
-            | ClusterSpec::JsonSocket(_)
-            | ClusterSpec::Stdio
-            | ClusterSpec::Sync(_)
-            | ClusterSpec::Echo
-            | ClusterSpec::Discard
-            | ClusterSpec::Logger(_)
-            | ClusterSpec::Metric(_)
-            | ClusterSpec::Prometheus
-            | ClusterSpec::JsonEncap
-            | ClusterSpec::JsonDecap
-            | ClusterSpec::Controller => {
-                return Err(Failure::connect("The transport has no sockets").permanent());
-            }
-        };
-        let url = if let ClusterSpec::WebSocket(ws) = spec { Some(Self::ws_target(session, ws)) } else { None };
-        let port = url
-            .as_ref()
-            .and_then(|url| url.port)
-            .or(session.stages[stage].endpoint.as_ref().and_then(|e| e.port))
-            .or(port);
-        let port = port.ok_or_else(|| Failure::connect("No remote port defined").permanent())?;
-        let endpoint = session.stages[stage].endpoint.as_ref();
-        let host = url.as_ref().and_then(|url| url.host.as_deref()).or(endpoint.map(|e| &*e.address)).unwrap_or("");
-        let address = if let Some(address) = literal(host) {
-            Some(address)
-        } else {
-            let host = host.to_owned();
-            self.address_of(session, stage, &host, found)?
-        };
-        let Some(address) = address else { return Ok(None) };
-        let address = self.shared.host_mapping.map_address(address);
-        self.check_policy(address, port)?;
-        let to = SocketAddr::new(address, port);
-        let from = Self::local_end(bind, address, session.sequence);
-        let is_udp = matches!(spec, ClusterSpec::Udp(_));
-        let socket = self.open_socket(session, stage, is_udp, to, from);
-        let socket = self.check_descriptor_limit(socket).map_err(|error| connect_failure(&error, to, from))?;
-        if is_udp {
-            return Ok(Some(Link::Datagram(socket)));
-        }
-        let stream = if let ClusterSpec::WebSocket(ws) = spec {
-            let target = url.unwrap_or_default();
-            let endpoint = session.stages[stage].endpoint.as_ref();
-            let host = target.host.as_deref().or(endpoint.map(|e| &*e.address)).unwrap_or("");
-            self.ws_stream(session, ws, socket, &format!("{host}:{port}"), target.path)
-        } else {
-            let framing = if let ClusterSpec::Tcp(tcp) = spec { tcp.framing } else { Framing::None };
-            Stream::new(socket, self.codec(framing)).connecting()
-        };
-        Ok(Some(Link::Stream(Box::new(stream))))
-    }
-
-    /// Opens a socket to an endpoint; where that is a listener of this proxy, the hops are noted.
-    fn open_socket(
-        &self,
-        session: &mut Session,
-        stage: usize,
-        is_udp: bool,
-        to: SocketAddr,
-        from: Option<SocketAddr>,
-    ) -> io::Result<OwnedFd> {
-        let family = if is_udp { Family::Udp } else { Family::Tcp };
-        let qos = session.stages[stage].cluster.as_ref().and_then(|cluster| cluster.options.qos.as_ref());
-        let dscp = qos.and_then(|qos| qos.dscp);
-        let connect = || if is_udp { sys::udp_connected(to, from, dscp) } else { sys::tcp_connecting(to, from, dscp) };
-        if !self.listens_on(family, to) {
-            return connect();
-        }
-        let entry = self.shared.loops.entry();
-        let socket = connect();
-        let local = socket.as_ref().ok().and_then(|socket| sys::local_address(socket.as_raw_fd()).ok());
-        let end = local.map(|local| (family, local));
-        entry.note(end, session.hops + 1);
-        session.stages[stage].looped = end.map(Box::new);
-        socket
-    }
-
-    fn open_unix(
-        &self,
-        session: &Session,
-        stage: usize,
-        uds: &crate::config::types::UdsCluster,
-    ) -> Result<Link, Failure> {
-        let endpoint = session.stages[stage].endpoint.as_ref();
-        let path = endpoint.map(|e| e.address.as_str()).filter(|path| path.starts_with('/'));
-        let path = path.map(FilePath::new).or(uds.filename.as_deref()).unwrap_or(FilePath::new(""));
-        let host_mapping = &self.shared.host_mapping;
-        let real = host_mapping.map_path(path);
-        if !allowed_path(&real, &host_mapping.directories(&self.snapshot.admin.uds_dirs)) {
-            return Err(Failure::connect(format!("{} is outside admin.uds_dirs", path.display())).permanent());
-        }
-        let kind = match uds.kind {
-            UdsType::Stream => UnixKind::Stream,
-            UdsType::Seqpacket => UnixKind::SeqPacket,
-            UdsType::Datagram => UnixKind::Datagram,
-        };
-        let socket = self.check_descriptor_limit(sys::unix_connected(&real, kind));
-        let socket = socket.map_err(|error| {
-            Failure::connect(format!("connect {} {}", sys::error_name(&error), path.display()))
-                .with_endpoint_fault(sys::is_peers_fault(&error))
-        })?;
-        Ok(match kind {
-            UnixKind::Stream => Link::Stream(Box::new(Stream::new(socket, self.codec(uds.framing)))),
-            UnixKind::SeqPacket | UnixKind::Datagram => Link::Datagram(socket),
-        })
-    }
-
-    pub(super) fn codec(&self, framing: Framing) -> Codec {
+    pub(crate) fn codec(&self, framing: Framing) -> Codec {
         Framer::new(framing, self.snapshot.admin.limits.ws_message).map_or(Codec::Bytes, Codec::Framed)
     }
 
@@ -342,176 +309,6 @@ impl Worker {
         session.stages[stage].link = link;
         Ok(())
     }
-
-    /// Sends a JSONSocket header where one is spoken; true if its answer is awaited.
-    fn begin_handshake(&mut self, session: &mut Session, stage: usize, spec: &ClusterSpec) -> bool {
-        let ClusterSpec::JsonSocket(json) = spec else { return false };
-        let header = json_socket::build_request(json.header.as_deref(), &session.metadata());
-        // Only a proxy of ours gets its header repeated, so only there labels and words of ours are understood.
-        let header = if json.retransmit_ms > 0 {
-            let counted = json_socket::count_hop(&header, session.hops);
-            json_socket::add_token(&counted, self.close_token(session, stage))
-        } else {
-            header
-        };
-        let handshake =
-            ClientHandshake { header, answer: Vec::new(), retransmit_ms: json.retransmit_ms, sent_at: self.now.ms };
-        session.stages[stage].handshake = Some(Box::new(handshake));
-        let ready =
-            !matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || is_upgrading(stream));
-        if ready {
-            self.send_handshake(session, stage);
-        }
-        true
-    }
-
-    fn join_virtual(
-        &mut self,
-        session: &mut Session,
-        stage: usize,
-        cluster: &Arc<Cluster>,
-    ) -> Result<Attempt, Failure> {
-        match &cluster.spec {
-            ClusterSpec::Sync(sync) => {
-                let metadata = session.metadata();
-                let found =
-                    Path::new(&sync.query).read(&metadata).filter(|value| !value.is_object() && !value.is_array());
-                let key = found.and_then(key_text).filter(|key| !key.is_empty());
-                let Some(key) = key else {
-                    let content = format!(
-                        "SyncCluster.stream: reject: Session: \"{}\": query \"{}\": empty label",
-                        session.name, sync.query
-                    );
-                    return Err(Failure::not_found(content).permanent());
-                };
-                let member = Member { worker: self.id, session: session.key, at: stage + 1 };
-                let cluster_state =
-                    session.stages[stage].cluster_state.clone().ok_or_else(|| Failure::not_found("No group"))?;
-                let most = if sync.pair { 2 } else { sync.max_members };
-                let joined = cluster_state.groups.join(&key, member, most);
-                let (membership, waiting) = joined.map_err(|full| Failure::unavailable(full.to_string()))?;
-                session.stages[stage].link = Link::Sync(Box::new(membership));
-                self.group_messages.extend(waiting.into_iter().map(|message| (member, message)));
-            }
-            ClusterSpec::Stdio => {
-                if !self.snapshot.admin.allow_stdio {
-                    return Err(Failure::unavailable("Stdio is not allowed: set admin.allow_stdio"));
-                }
-                let member = Member { worker: self.id, session: session.key, at: stage + 1 };
-                if !self.shared.stdio.join(member, &self.shared.rings) {
-                    return Err(Failure::unavailable("Stdio serves one session at a time"));
-                }
-                session.stages[stage].link = Link::Virtual;
-            }
-            ClusterSpec::Metric(_) => {
-                if self.snapshot.admin.metrics_per_session {
-                    meter_session(session, stage);
-                }
-                session.stages[stage].link = Link::Virtual;
-            }
-            ClusterSpec::Udp(_)
-            | ClusterSpec::Tcp(_)
-            | ClusterSpec::Uds(_)
-            | ClusterSpec::WebSocket(_)
-            | ClusterSpec::JsonSocket(_)
-            | ClusterSpec::Echo
-            | ClusterSpec::Discard
-            | ClusterSpec::Logger(_)
-            | ClusterSpec::Prometheus
-            | ClusterSpec::JsonEncap
-            | ClusterSpec::JsonDecap
-            | ClusterSpec::Controller => session.stages[stage].link = Link::Virtual,
-        }
-        Ok(Attempt::Connected)
-    }
-
-    fn ws_stream(
-        &self,
-        session: &Session,
-        ws: &WsCluster,
-        socket: OwnedFd,
-        host: &str,
-        path: Option<String>,
-    ) -> Stream {
-        let mut nonce = [0; 16];
-        nonce[..8].copy_from_slice(&sys::random_u64().to_ne_bytes());
-        nonce[8..].copy_from_slice(&sys::random_u64().to_ne_bytes());
-        let metadata = session.metadata();
-        let offered = Self::offered_subprotocols(session, ws);
-        let headers = metadata.pointer("/HTTP/headers").and_then(Value::as_object);
-        let headers = headers.into_iter().flatten().filter_map(|(name, value)| {
-            let value = if let Value::String(text) = value { text.clone() } else { value.to_string() };
-            Some((name.clone(), value)).filter(|(name, _)| !handshake::is_own(&name.to_ascii_lowercase()))
-        });
-        let request = handshake::Request {
-            host: host.to_owned(),
-            path: path.unwrap_or_else(|| "/".to_owned()),
-            subprotocols: offered.clone(),
-            headers: headers.collect(),
-        };
-        let mut state = WsState::new(Role::Client, self.snapshot.admin.limits.ws_message, sys::random_u64());
-        state.nonce = Some(nonce);
-        state.offered = offered;
-        let mut stream = Stream::new(socket, Codec::Ws(Box::new(state))).connecting();
-        stream.write(&request.to_bytes(nonce), &[]);
-        stream
-    }
-
-    /// The client's subprotocol is passed on; else what the cluster names.
-    fn offered_subprotocols(session: &Session, ws: &WsCluster) -> Vec<String> {
-        let chosen = match &session.source {
-            Link::Stream(stream) => match &stream.codec {
-                Codec::Ws(state) => state.subprotocol.clone(),
-                Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) | Codec::Http(_) => None,
-            },
-            Link::None | Link::UdpPeer | Link::UnixPeer(_) | Link::Datagram(_) | Link::Virtual | Link::Sync(_) => None,
-        };
-        chosen.map_or_else(|| ws.subprotocols.clone(), |name| vec![name])
-    }
-
-    /// Where a WebSocket stage goes, as far as the metadata says.
-    fn ws_target(session: &Session, ws: &WsCluster) -> Target {
-        let metadata = session.metadata();
-        let url = metadata.pointer("/HTTP/url");
-        let text = |key: &str| url.and_then(|url| url.get(key)).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let path = text("path").map(str::to_owned).or_else(|| ws.path.clone());
-        let mut target = Target { path, ..Target::default() };
-        if session.rewrote_host {
-            target.host = text("host").map(|host| host.split(':').next().unwrap_or(host).to_owned());
-        }
-        if session.rewrote_port {
-            let port = url.and_then(|url| url.get("port"));
-            target.port = port
-                .and_then(|port| port.as_u64().or_else(|| port.as_str()?.parse().ok()))
-                .and_then(|port| u16::try_from(port).ok());
-        }
-        target
-    }
-}
-
-#[derive(Default)]
-struct Target {
-    host: Option<String>,
-    port: Option<u16>,
-    path: Option<String>,
-}
-
-/// Sessions that are counted one by one.
-const METERED: usize = 1000;
-
-/// Counts a session by its name, as long as there is room for names.
-fn meter_session(session: &mut Session, stage: usize) {
-    let place = &mut session.stages[stage];
-    let Some(cluster_state) = &place.cluster_state else { return };
-    let mut meters = cluster_state.meters.lock();
-    if meters.len() < METERED {
-        place.meter = Some(Arc::clone(meters.entry(session.name.to_string()).or_default()));
-    }
-}
-
-/// Whether a WebSocket still waits for the answer to its upgrade.
-pub(super) fn is_upgrading(stream: &Stream) -> bool {
-    matches!(&stream.codec, Codec::Ws(state) if state.nonce.is_some())
 }
 
 /// The address that a host is written as, if it is no name.
@@ -526,16 +323,4 @@ fn connect_failure(error: &io::Error, to: SocketAddr, from: Option<SocketAddr>) 
     }
     Failure::connect(format!("connect {} {}:{}", sys::error_name(error), to.ip(), to.port()))
         .with_endpoint_fault(sys::is_peers_fault(error))
-}
-
-/// Whether a path lies in one of the directories, links on the way resolved, and is no link itself.
-pub(super) fn allowed_path(path: &FilePath, directories: &[std::path::PathBuf]) -> bool {
-    let Some(parent) = path.parent().and_then(|parent| parent.canonicalize().ok()) else { return false };
-    if std::fs::symlink_metadata(path).is_ok_and(|file| file.is_symlink()) {
-        return false;
-    }
-    directories
-        .iter()
-        .filter_map(|directory| directory.canonicalize().ok())
-        .any(|directory| parent.starts_with(directory))
 }

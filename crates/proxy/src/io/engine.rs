@@ -2,8 +2,7 @@
 
 use super::cache_padded::CachePadded;
 use super::cluster::update_clusters;
-use super::commands::{Command, SweepAction, SweepResult, code_point};
-use super::connect::allowed_path;
+use super::command::{Command, SweepAction, SweepResult};
 use super::log::Sink;
 use super::loop_detection::LoopDetector;
 use super::port::{BindAddress, ListenerState, Port, bind_addresses, bind_error, is_optional};
@@ -21,6 +20,7 @@ use crate::config::snapshot::Snapshot;
 use crate::config::types::{Admin, ClusterSpec, Listener, Qos};
 use crate::proto::session::Finish;
 use crate::rest::exchange::ApiHandler;
+use crate::transport::unix::path::allowed_path;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -152,7 +152,7 @@ impl DataPlane {
     }
 
     #[cfg(test)]
-    pub(super) fn stdio(&self) -> &super::stdio::Stdio {
+    pub(crate) fn stdio(&self) -> &super::stdio::Stdio {
         &self.shared.stdio
     }
 
@@ -393,8 +393,10 @@ impl DataPlane {
 
 /// Sessions whose listener or cluster has another code point than before.
 fn marks(before: &Snapshot, next: &Snapshot) -> Vec<(SessionFilter, u8)> {
-    let other =
-        |before: Option<&Qos>, after: Option<&Qos>| Some(code_point(after)).filter(|dscp| *dscp != code_point(before));
+    let other = |before: Option<&Qos>, after: Option<&Qos>| {
+        let [before, after] = [before, after].map(|qos| qos.map_or(0, Qos::code_point));
+        Some(after).filter(|dscp| *dscp != before)
+    };
     let listeners = next.changed_listeners.iter().filter_map(|change| {
         let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
         let dscp = other(before.options.qos.as_ref(), after.options.qos.as_ref())?;

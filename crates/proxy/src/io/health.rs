@@ -9,7 +9,7 @@ const PROBE_MS: u64 = 1000;
 
 /// An endpoint's health; times are of the monotonic clock, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Health {
+pub(crate) enum Health {
     Fine {
         failures: u32,
     },
@@ -32,12 +32,12 @@ impl Default for Health {
 }
 
 impl Health {
-    pub(super) const fn is_fine(&self) -> bool {
+    pub(crate) const fn is_fine(&self) -> bool {
         matches!(self, Self::Fine { .. })
     }
 
     /// Whether a session may try it. After its time, whoever asks first is the probe.
-    pub(super) const fn takes(&mut self, now: u64) -> bool {
+    pub(crate) const fn takes(&mut self, now: u64) -> bool {
         match *self {
             Self::Fine { .. } => true,
             Self::Ejected { until, .. } | Self::Probed { until, .. } if now < until => false,
@@ -49,24 +49,24 @@ impl Health {
     }
 
     /// Whether one more failure is enough.
-    pub(super) const fn is_last_failure(&self, outlier: &Outlier) -> bool {
+    pub(crate) const fn is_last_failure(&self, outlier: &Outlier) -> bool {
         let needed = outlier.consecutive_failures;
         matches!(*self, Self::Fine { failures } if needed > 0 && failures.saturating_add(1) >= needed)
     }
 
     /// A connection stands: enough for a probe, and not enough to forget that others were cut.
-    pub(super) const fn connected(&mut self) {
+    pub(crate) const fn connected(&mut self) {
         if let Self::Probed { .. } = self {
             self.succeeded();
         }
     }
 
-    pub(super) const fn succeeded(&mut self) {
+    pub(crate) const fn succeeded(&mut self) {
         *self = Self::Fine { failures: 0 };
     }
 
     /// Counts a failure; after enough of them the endpoint is left alone, each time for twice as long.
-    pub(super) fn failed(&mut self, outlier: &Outlier, may_eject: bool, now: u64) {
+    pub(crate) fn failed(&mut self, outlier: &Outlier, may_eject: bool, now: u64) {
         match *self {
             Self::Fine { failures } => {
                 let ejected = self.is_last_failure(outlier) && may_eject;

@@ -1,28 +1,30 @@
 //! What a session's state machine asks for, done with sockets.
 
 use super::circuit::{confirm_endpoint, finish_retry};
-use super::commands::Ids;
-use super::link::{Codec, Link, Splice};
-use super::relay::cluster_name;
+use super::link::{Codec, Link};
+use super::rate::source_of;
 use super::session::{ServerHandshake, Session};
+use super::session_filter::Ids;
 use super::slab::Key;
+use super::splice::Splice;
 use super::sys;
-use super::worker::{Finished, TimerEvent, Worker};
+use super::table::Finished;
+use super::timers::TimerEvent;
+use super::worker::Worker;
 use crate::proto::Message;
 use crate::proto::json_socket::Rejected;
 use crate::proto::session::{Action, Failure, Finish};
 use crate::proto::ws::code;
+use crate::transport::http::response::answer_error;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Finished sessions that are kept for lists.
-const TRACKED: usize = 10_000;
 /// Clients of an endpoint that refused are not served for so long.
 const REFUSAL_MS: u64 = 100;
 
 impl Worker {
     /// Does what the state machine asks for, up to its end.
-    pub(super) fn run_actions(&mut self, session: &mut Session) -> Option<Finish> {
+    pub(crate) fn run_actions(&mut self, session: &mut Session) -> Option<Finish> {
         while let Some(action) = session.machine.poll_action() {
             match action {
                 Action::Connect(stage) => self.connect(session, stage),
@@ -49,14 +51,11 @@ impl Worker {
         if due == session.timer {
             return;
         }
-        self.timers.remove(&(session.timer, session.key));
-        if due > 0 {
-            self.timers.insert((due, session.key));
-        }
+        self.timers.rearm(session.key, session.timer, due);
         session.timer = due;
     }
 
-    pub(super) fn handle_session_timeout(&mut self, session: &mut Session) {
+    pub(crate) fn handle_session_timeout(&mut self, session: &mut Session) {
         let now = self.now.ms;
         for stage in 0..session.stages.len() {
             let due = session.stages[stage].handshake.as_ref().is_some_and(|handshake| {
@@ -122,7 +121,7 @@ impl Worker {
     }
 
     /// A stage that stood is gone.
-    pub(super) fn stage_lost(&mut self, session: &mut Session, at: usize, error: &io::Error, call: &str) {
+    pub(crate) fn stage_lost(&mut self, session: &mut Session, at: usize, error: &io::Error, call: &str) {
         if session.machine.is_over() {
             return;
         }
@@ -136,53 +135,53 @@ impl Worker {
             session.stages[at - 1].unconfirmed = false;
         }
         if matches!(session.source, Link::UdpPeer) {
-            let key = self.hot[session.key.slot as usize].key;
-            self.refused.insert(key, self.now.ms + REFUSAL_MS);
+            let flow = self.sessions.hot[session.key.slot as usize].key;
+            self.udp.refuse(flow, self.now.ms + REFUSAL_MS);
         }
         let why = format!("{call} {}:", sys::error_name(error));
         self.disconnect_stage(session, at - 1, &why);
     }
 
     /// A stage that stood stands no more: the session connects it again, or ends.
-    pub(super) fn disconnect_stage(&mut self, session: &mut Session, stage: usize, why: &str) {
+    pub(crate) fn disconnect_stage(&mut self, session: &mut Session, stage: usize, why: &str) {
         session.splice = None;
-        session.machine.handle_disconnect(stage, &cluster_name(session, stage + 1), why, self.now);
+        session.machine.handle_disconnect(stage, &session.cluster_name(stage + 1), why, self.now);
     }
 
     /// The client is gone.
-    pub(super) fn source_lost(&mut self, session: &mut Session) {
+    pub(crate) fn source_lost(&mut self, session: &mut Session) {
         session.machine.handle_end(Finish::Normal, None, self.now);
     }
 
-    pub(super) fn stream_lost(&mut self, session: &mut Session, at: usize, error: &io::Error) {
+    pub(crate) fn stream_lost(&mut self, session: &mut Session, at: usize, error: &io::Error) {
         if at == 0 { self.source_lost(session) } else { self.stage_lost(session, at, error, "write") }
     }
 
     /// A second has come at which a session may have been idle for too long.
-    pub(super) fn handle_idle(&mut self, key: Key) {
+    pub(crate) fn handle_idle(&mut self, key: Key) {
         let Some(session) = self.sessions.get(key) else { return };
         let waiting = matches!(session.handshake, ServerHandshake::Waiting(_));
-        let limit = if waiting { session.listener.config.options.setup_timeout as u64 * 1000 } else { session.idle_ms };
+        let limit = if waiting { session.listener.setup_seconds() * 1000 } else { session.idle_ms };
         if limit == 0 {
             return;
         }
-        let seen = if waiting { session.created.ms } else { self.hot[key.slot as usize].seen };
+        let seen = if waiting { session.created.ms } else { self.sessions.hot[key.slot as usize].seen };
         if self.now.ms < seen + limit {
-            return self.idle.add((seen + limit).div_ceil(1000), TimerEvent::Idle(key));
+            return self.timers.add((seen + limit).div_ceil(1000), TimerEvent::Idle(key));
         }
         self.with_session(key, |worker, session| session.machine.handle_end(Finish::Idle, None, worker.now));
     }
 
     /// Sets another idle limit, for instance after the client ended its half.
-    pub(super) fn limit_idle(&mut self, session: &mut Session, ms: u64) {
+    pub(crate) fn limit_idle(&mut self, session: &mut Session, ms: u64) {
         if session.idle_ms == 0 || session.idle_ms > ms {
             session.idle_ms = ms;
-            self.idle.add((self.now.ms + ms).div_ceil(1000), TimerEvent::Idle(session.key));
+            self.timers.add((self.now.ms + ms).div_ceil(1000), TimerEvent::Idle(session.key));
         }
     }
 
     /// Takes a session down.
-    pub(super) fn finish(&mut self, mut session: Box<Session>, finish: Finish) {
+    pub(crate) fn finish(&mut self, mut session: Box<Session>, finish: Finish) {
         let key = session.key;
         self.flush_replies();
         // After a fault nothing is known of what was said last.
@@ -202,7 +201,7 @@ impl Worker {
             self.setup_queue_bytes -= held.bytes();
         }
         self.count_out(&session, finish);
-        let hot_traffic = self.traffic(key);
+        let hot_traffic = self.sessions.traffic(key);
         session.machine.handle_destroyed(self.now);
         self.log_access(&session, finish, hot_traffic);
         self.track(&session);
@@ -229,7 +228,7 @@ impl Worker {
                 Codec::Ws(_) => stream.send_close(code::NORMAL, ""),
                 Codec::Http(state) if error.is_some() && !state.answering => {
                     let (message, content) = error.unwrap_or_default();
-                    super::exchange::answer_error(stream, message, &content);
+                    answer_error(stream, message, &content);
                 }
                 Codec::Http(_) => stream.end_answer(),
                 Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) => {}
@@ -245,15 +244,13 @@ impl Worker {
     fn count_out(&mut self, session: &Session, finish: Finish) {
         let key = session.key;
         if matches!(session.source, Link::UdpPeer) {
-            self.remove_flow(key.slot);
+            self.sessions.remove_flow(key.slot);
         }
         if let (Link::UnixPeer(peer), Some(port)) = (&session.source, &session.port) {
-            self.unix_peers.remove(&(port.id, peer.bytes().to_vec()));
+            self.sessions.remove_unix_peer(port.id, peer.bytes());
         }
-        self.hot[key.slot as usize].upstream = -1;
-        self.hot[key.slot as usize].generation = u32::MAX;
-        self.by_sequence.remove(&session.sequence);
-        self.timers.remove(&(session.timer, key));
+        self.sessions.unlink(session);
+        self.timers.rearm(key, session.timer, 0);
         self.release_name(session);
         self.shared.counts.active.fetch_sub(1, Relaxed);
         session.listener.counts.active.fetch_sub(1, Relaxed);
@@ -261,7 +258,7 @@ impl Worker {
             port.sessions.fetch_sub(1, Relaxed);
         }
         if let Some(peer) = session.peer.filter(|_| session.listener.config.options.max_sessions_per_source.is_some()) {
-            let source = super::setup::source_of(peer.ip());
+            let source = source_of(peer.ip());
             let mut sources = session.listener.sources.lock();
             if let Some(count) = sources.get_mut(&source) {
                 *count -= 1;
@@ -281,11 +278,7 @@ impl Worker {
         }
         let until = self.now.ms + (track * 1000.0) as u64;
         let finished = Finished { until, sequence: session.sequence, dump: self.dump(session), ids: Ids::of(session) };
-        if self.finished.len() >= TRACKED {
-            self.finished.pop_front();
-        }
-        let at = self.finished.partition_point(|other| other.until <= until);
-        self.finished.insert(at, finished);
+        self.sessions.track(finished);
     }
 }
 

@@ -1,6 +1,6 @@
 //! One end of a session: a socket with what is spoken on it.
 
-use super::sys::{self, Pipe, UnixPeer};
+use super::sys::{self, UnixPeer};
 use crate::proto::Message;
 use crate::proto::framer::Framer;
 use crate::proto::http1;
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Where messages of a session come from or go to.
 #[derive(Default)]
-pub(super) enum Link {
+pub(crate) enum Link {
     /// Not connected.
     #[default]
     None,
@@ -28,7 +28,7 @@ pub(super) enum Link {
 
 /// A connected byte stream.
 #[expect(clippy::struct_excessive_bools, reason = "two independent halves, each with its own end")]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     pub fd: OwnedFd,
     /// What epoll watches for.
     pub interest: u32,
@@ -46,7 +46,7 @@ pub(super) struct Stream {
 }
 
 /// What is spoken on a stream.
-pub(super) enum Codec {
+pub(crate) enum Codec {
     Bytes,
     Framed(Framer),
     Ws(Box<WsState>),
@@ -55,7 +55,7 @@ pub(super) enum Codec {
     Http(Box<HttpState>),
 }
 
-pub(super) struct WsState {
+pub(crate) struct WsState {
     pub role: Role,
     /// The client's request is sent and waits for its answer.
     pub nonce: Option<[u8; 16]>,
@@ -70,7 +70,7 @@ pub(super) struct WsState {
 }
 
 impl WsState {
-    pub(super) fn new(role: Role, limit: usize, seed: u64) -> Self {
+    pub(crate) fn new(role: Role, limit: usize, seed: u64) -> Self {
         Self {
             role,
             nonce: None,
@@ -99,7 +99,7 @@ impl WsState {
 
 /// One request on an HTTP connection and the answer to it.
 #[expect(clippy::struct_excessive_bools, reason = "facts of one exchange that do not exclude each other")]
-pub(super) struct HttpState {
+pub(crate) struct HttpState {
     pub body: http1::Body,
     pub keep_alive: bool,
     /// The answer's head was sent.
@@ -117,7 +117,7 @@ pub(super) struct HttpState {
 
 /// What became of a write.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(super) enum Written {
+pub(crate) enum Written {
     Done,
     /// Some of it waits.
     Queued,
@@ -129,13 +129,13 @@ pub(super) enum Written {
 /// Above this a stream gathers no further messages.
 const GATHERED: usize = 64 * 1024;
 /// Above this the side that feeds a stream is not read.
-pub(super) const HIGH_WATER: usize = 256 * 1024;
+pub(crate) const HIGH_WATER: usize = 256 * 1024;
 /// Above this a message is dropped: its source cannot be held back.
 const FULL: usize = 4 << 20;
 
 impl Link {
     /// The socket that is its own.
-    pub(super) fn socket(&self) -> Option<RawFd> {
+    pub(crate) fn socket(&self) -> Option<RawFd> {
         match self {
             Self::Datagram(socket) => Some(socket.as_raw_fd()),
             Self::Stream(stream) => Some(stream.raw()),
@@ -145,7 +145,7 @@ impl Link {
 }
 
 impl Stream {
-    pub(super) fn new(fd: OwnedFd, codec: Codec) -> Self {
+    pub(crate) fn new(fd: OwnedFd, codec: Codec) -> Self {
         Self {
             fd,
             interest: 0,
@@ -161,34 +161,39 @@ impl Stream {
     }
 
     /// Keeps what is sent from now on until [`Self::uncork`]; a stream that has enough to do as it is says no.
-    pub(super) fn cork(&mut self) -> bool {
+    pub(crate) fn cork(&mut self) -> bool {
         self.corked = !self.connecting && self.waiting() < GATHERED;
         self.corked
     }
 
     /// Sends what was kept.
-    pub(super) fn uncork(&mut self) -> Written {
+    pub(crate) fn uncork(&mut self) -> Written {
         self.corked = false;
         self.flush()
     }
 
-    pub(super) fn raw(&self) -> RawFd {
+    pub(crate) fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// Whether a WebSocket still waits for the response to its upgrade request.
+    pub(crate) fn is_upgrading(&self) -> bool {
+        matches!(&self.codec, Codec::Ws(state) if state.nonce.is_some())
     }
 
     /// The same while its connection is under way.
     #[must_use]
-    pub(super) fn connecting(self) -> Self {
+    pub(crate) fn connecting(self) -> Self {
         Self { connecting: true, ..self }
     }
 
     /// Bytes that wait to be sent.
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.out.len() - self.sent
     }
 
     /// Sends a message in the stream's own form.
-    pub(super) fn send(&mut self, message: Message<'_>) -> Written {
+    pub(crate) fn send(&mut self, message: Message<'_>) -> Written {
         if self.waiting() > FULL {
             return Written::Dropped;
         }
@@ -231,7 +236,7 @@ impl Stream {
     }
 
     /// Completes an HTTP answer.
-    pub(super) fn end_answer(&mut self) {
+    pub(crate) fn end_answer(&mut self) {
         let Codec::Http(state) = &mut self.codec else { return };
         if std::mem::replace(&mut state.answered, true) {
             return;
@@ -249,7 +254,7 @@ impl Stream {
     }
 
     /// Sends a WebSocket control frame.
-    pub(super) fn send_control(&mut self, opcode: Opcode, data: &[u8]) {
+    pub(crate) fn send_control(&mut self, opcode: Opcode, data: &[u8]) {
         let Codec::Ws(state) = &mut self.codec else { return };
         if state.close_sent {
             return;
@@ -259,7 +264,7 @@ impl Stream {
     }
 
     /// Says goodbye on a WebSocket, once.
-    pub(super) fn send_close(&mut self, code: u16, reason: &str) {
+    pub(crate) fn send_close(&mut self, code: u16, reason: &str) {
         let Codec::Ws(state) = &mut self.codec else { return };
         if state.nonce.is_some() || std::mem::replace(&mut state.close_sent, true) {
             return;
@@ -269,13 +274,13 @@ impl Stream {
     }
 
     /// Writes bytes that are built at the end of the queue.
-    pub(super) fn write_built(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Written {
+    pub(crate) fn write_built(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Written {
         build(&mut self.out);
         self.flush()
     }
 
     /// Writes two pieces, at once if nothing waits.
-    pub(super) fn write(&mut self, head: &[u8], body: &[u8]) -> Written {
+    pub(crate) fn write(&mut self, head: &[u8], body: &[u8]) -> Written {
         let mut done = 0;
         if self.waiting() == 0 && !self.connecting && !self.corked {
             let result =
@@ -295,7 +300,7 @@ impl Stream {
     }
 
     /// Sends what waits, and then the end if it was asked for.
-    pub(super) fn flush(&mut self) -> Written {
+    pub(crate) fn flush(&mut self) -> Written {
         if self.connecting || self.corked {
             return Written::Queued;
         }
@@ -335,26 +340,7 @@ fn answer_head(chunked: bool) -> String {
     format!("HTTP/1.1 200 OK\r\n{coding}\r\n\r\n")
 }
 
-/// Two streams joined inside the kernel: a pipe for each direction.
-pub(super) struct Splice {
-    /// The stage is connected again when it ends, so its end is not passed on.
-    pub reconnects: bool,
-    pub pipes: [Pipe; 2],
-    pub ended: [bool; 2],
-    pub end_sent: [bool; 2],
-}
-
-impl Splice {
-    /// Size of each pipe.
-    const PIPE: usize = 256 * 1024;
-
-    pub(super) fn new(reconnects: bool) -> io::Result<Self> {
-        let pipes = [Pipe::new(Self::PIPE)?, Pipe::new(Self::PIPE)?];
-        Ok(Self { reconnects, pipes, ended: [false; 2], end_sent: [false; 2] })
-    }
-
-    /// The highest of its descriptors.
-    pub(super) fn last_descriptor(&self) -> RawFd {
-        self.pipes.iter().map(Pipe::last_descriptor).max().unwrap_or(-1)
-    }
+/// The peer closed in order: reported as a reset, without an error code, so that it is not counted as a failure.
+pub(crate) fn connection_reset() -> io::Error {
+    io::Error::other("ECONNRESET")
 }

@@ -15,9 +15,9 @@ const OPEN: usize = 64;
 
 /// Where lines are handed in.
 #[derive(Clone)]
-pub(super) struct Sink(SyncSender<Line>);
+pub(crate) struct Sink(SyncSender<Line>);
 
-pub(super) struct Line {
+pub(crate) struct Line {
     /// `None` is standard output.
     pub file: Option<LogFile>,
     pub bytes: Vec<u8>,
@@ -25,14 +25,14 @@ pub(super) struct Line {
 
 /// A file inside a directory; no link leads out of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LogFile {
+pub(crate) struct LogFile {
     pub directory: PathBuf,
     pub file: PathBuf,
 }
 
 impl Sink {
     /// Starts the thread; it ends when the last sink is dropped.
-    pub(super) fn start(host_mapping: HostMapping) -> io::Result<Self> {
+    pub(crate) fn start(host_mapping: HostMapping) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
         std::thread::Builder::new()
             .name("proxy-log".to_owned())
@@ -41,7 +41,7 @@ impl Sink {
     }
 
     /// Hands a line in; false if too many wait.
-    pub(super) fn write(&self, line: Line) -> bool {
+    pub(crate) fn write(&self, line: Line) -> bool {
         self.0.try_send(line).is_ok()
     }
 }

@@ -4,75 +4,62 @@
 //! hops behind it before its first byte is sent, and found again when it comes in. Between proxies the count travels
 //! as a label.
 
-use super::sys;
-use super::worker::Worker;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Hops that a session may have behind it.
-pub(super) const MAX_HOPS: u8 = 8;
+pub(crate) const MAX_HOPS: u8 = 8;
 
 /// What a socket speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Family {
+pub(crate) enum Family {
     Udp,
     Tcp,
 }
 
 /// One end of a connection.
-pub(super) type End = (Family, SocketAddr);
+pub(crate) type End = (Family, SocketAddr);
 
 /// Our own connections to our own listeners, by the end that they come from.
 #[derive(Default)]
-pub(super) struct LoopDetector {
+pub(crate) struct LoopDetector {
     noted: AtomicUsize,
     hops: Mutex<BTreeMap<End, u8>>,
 }
 
 /// Room for one more; while it is held, nobody who comes in is looked up.
-pub(super) struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     loops: &'a LoopDetector,
     hops: MutexGuard<'a, BTreeMap<End, u8>>,
 }
 
 impl LoopDetector {
     /// To be held while connecting, so that the other end is not accepted before it is noted.
-    pub(super) fn entry(&self) -> Entry<'_> {
+    pub(crate) fn entry(&self) -> Entry<'_> {
         self.noted.fetch_add(1, SeqCst);
         Entry { loops: self, hops: self.hops.lock() }
     }
 
-    pub(super) fn leave(&self, end: End) {
+    pub(crate) fn leave(&self, end: End) {
         if self.hops.lock().remove(&end).is_some() {
             self.noted.fetch_sub(1, SeqCst);
         }
     }
 
     /// Hops behind a client: none, unless it is a connection of our own.
-    pub(super) fn behind(&self, end: End) -> u8 {
+    pub(crate) fn behind(&self, end: End) -> u8 {
         if self.noted.load(SeqCst) == 0 { 0 } else { self.hops.lock().get(&end).copied().unwrap_or(0) }
     }
 }
 
 impl Entry<'_> {
     /// Notes a connection; nothing if there is none.
-    pub(super) fn note(mut self, end: Option<End>, hops: u8) {
+    pub(crate) fn note(mut self, end: Option<End>, hops: u8) {
         if end.is_none_or(|end| self.hops.insert(end, hops).is_some()) {
             self.loops.noted.fetch_sub(1, SeqCst);
         }
-    }
-}
-
-impl Worker {
-    /// Whether an address is one that this proxy listens on.
-    pub(super) fn listens_on(&self, family: Family, address: SocketAddr) -> bool {
-        let Some(bound) = self.listening.get(&(family, address.port())) else { return false };
-        let ip = address.ip().to_canonical();
-        let reaches = |bound: &IpAddr| *bound == ip || (bound.is_unspecified() && bound.is_ipv4() == ip.is_ipv4());
-        // Whether an address is this machine's own is asked last: it takes a socket to find out.
-        bound.iter().any(reaches) && (bound.contains(&ip) || sys::is_own_address(ip))
     }
 }
 

@@ -4,9 +4,9 @@
 //! their last session ends, and a listener that comes back to the same address takes them over: two sockets on one
 //! port would tear flows cache_padded.
 
+use super::address_text::push_address;
 use super::cache_padded::CachePadded;
 use super::loop_detection::{End, Family};
-use super::naming::push_address;
 use super::rate::Limiter;
 use super::sys::{self, Buffers, UnixKind};
 use crate::config::engine::BindError;
@@ -22,15 +22,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The address that a port is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum BindAddress {
+pub(crate) enum BindAddress {
     Udp(SocketAddr),
     Tcp(SocketAddr),
-    Unix(PathBuf, UnixType),
+    Unix(PathBuf, UdsType),
 }
 
 impl BindAddress {
     /// The address, where it is one of the internet.
-    pub(super) const fn end(&self) -> Option<End> {
+    pub(crate) const fn end(&self) -> Option<End> {
         match self {
             Self::Udp(at) => Some((Family::Udp, *at)),
             Self::Tcp(at) => Some((Family::Tcp, *at)),
@@ -39,14 +39,7 @@ impl BindAddress {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UnixType {
-    Stream,
-    SeqPacket,
-    Datagram,
-}
-
-impl From<UdsType> for UnixType {
+impl From<UdsType> for UnixKind {
     fn from(kind: UdsType) -> Self {
         match kind {
             UdsType::Stream => Self::Stream,
@@ -56,18 +49,8 @@ impl From<UdsType> for UnixType {
     }
 }
 
-impl From<UnixType> for UnixKind {
-    fn from(kind: UnixType) -> Self {
-        match kind {
-            UnixType::Stream => Self::Stream,
-            UnixType::SeqPacket => Self::SeqPacket,
-            UnixType::Datagram => Self::Datagram,
-        }
-    }
-}
-
 /// One bound address with a socket per worker that serves it.
-pub(super) struct Port {
+pub(crate) struct Port {
     pub id: u32,
     pub bind_address: BindAddress,
     /// The bound address and port.
@@ -82,7 +65,7 @@ pub(super) struct Port {
 }
 
 /// A running listener, shared by all workers.
-pub(super) struct ListenerState {
+pub(crate) struct ListenerState {
     pub config: Arc<Listener>,
     pub counts: CachePadded<ListenerCounts>,
     /// Live sessions by source, where there is a cap on them.
@@ -93,14 +76,14 @@ pub(super) struct ListenerState {
 }
 
 #[derive(Default)]
-pub(super) struct ListenerCounts {
+pub(crate) struct ListenerCounts {
     /// Sessions so far: the next one's number.
     pub next: AtomicU64,
     pub active: AtomicUsize,
 }
 
 impl ListenerState {
-    pub(super) fn new(config: Arc<Listener>, next: u64, limiter: Arc<Limiter>) -> Self {
+    pub(crate) fn new(config: Arc<Listener>, next: u64, limiter: Arc<Limiter>) -> Self {
         limiter.set(config.options.qos.as_ref(), sys::monotonic_ms());
         let default = if is_connectionless(&config.spec) { 300.0 } else { 0.0 };
         let idle_ms = (config.options.idle_timeout.unwrap_or(default) * 1000.0) as u64;
@@ -113,12 +96,17 @@ impl ListenerState {
         }
     }
 
-    pub(super) fn take_number(&self) -> u64 {
+    /// Seconds that a client's handshake may take.
+    pub(crate) fn setup_seconds(&self) -> u64 {
+        self.config.options.setup_timeout as u64
+    }
+
+    pub(crate) fn take_number(&self) -> u64 {
         self.counts.next.fetch_add(1, Relaxed)
     }
 
     /// The mode of a UDP listener, options included.
-    pub(super) fn is_singleton(&self) -> bool {
+    pub(crate) fn is_singleton(&self) -> bool {
         let ListenerSpec::Udp(udp) = self.config.spec.transport() else { return false };
         self.config.options.mode.unwrap_or_else(|| udp.mode()) == UdpMode::Singleton
     }
@@ -138,7 +126,7 @@ static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 
 impl Port {
     /// Opens a socket for each worker that serves the address.
-    pub(super) fn open(
+    pub(crate) fn open(
         bind_address: BindAddress,
         listener: &Listener,
         workers: usize,
@@ -177,13 +165,13 @@ impl Port {
         Ok(Arc::new(Self { id, bind_address, local, local_text, sockets, listener: ArcSwapOption::empty(), sessions }))
     }
 
-    pub(super) fn socket(&self, worker: usize) -> Option<RawFd> {
+    pub(crate) fn socket(&self, worker: usize) -> Option<RawFd> {
         self.sockets.get(worker)?.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Whether sessions answer through the port's own sockets.
-    pub(super) const fn is_datagram(&self) -> bool {
-        matches!(self.bind_address, BindAddress::Udp(_) | BindAddress::Unix(_, UnixType::Datagram))
+    pub(crate) const fn is_datagram(&self) -> bool {
+        matches!(self.bind_address, BindAddress::Udp(_) | BindAddress::Unix(_, UdsType::Datagram))
     }
 }
 
@@ -197,7 +185,7 @@ impl std::ops::Drop for Port {
 }
 
 /// The addresses that a listener binds to, after the mapping of this process is applied.
-pub(super) fn bind_addresses(listener: &Listener, host_mapping: &HostMapping) -> Vec<BindAddress> {
+pub(crate) fn bind_addresses(listener: &Listener, host_mapping: &HostMapping) -> Vec<BindAddress> {
     let both = |address: Option<IpAddr>, port: u16| -> Vec<SocketAddr> {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
@@ -217,14 +205,14 @@ pub(super) fn bind_addresses(listener: &Listener, host_mapping: &HostMapping) ->
         ListenerSpec::WebSocket(spec) => tcp(spec.address, spec.port),
         ListenerSpec::Http(spec) => tcp(spec.address, spec.port),
         ListenerSpec::Uds(uds) => {
-            vec![BindAddress::Unix(host_mapping.map_path(&uds.filename).into_owned(), uds.kind.into())]
+            vec![BindAddress::Unix(host_mapping.map_path(&uds.filename).into_owned(), uds.kind)]
         }
         ListenerSpec::JsonSocket(_) => Vec::new(),
     }
 }
 
 /// Whether an address may be missing: the IPv6 half of "all addresses", on a machine without IPv6.
-pub(super) fn is_optional(bind_address: &BindAddress, error: &BindError) -> bool {
+pub(crate) fn is_optional(bind_address: &BindAddress, error: &BindError) -> bool {
     let (BindAddress::Udp(at) | BindAddress::Tcp(at)) = bind_address else { return false };
     at.is_ipv6()
         && (at.ip().is_unspecified() || at.ip().is_loopback())
@@ -247,7 +235,7 @@ fn open_socket(
     }
 }
 
-pub(super) fn bind_error(listener: &Listener, bind_address: &BindAddress, error: &io::Error) -> BindError {
+pub(crate) fn bind_error(listener: &Listener, bind_address: &BindAddress, error: &io::Error) -> BindError {
     let at = match bind_address {
         BindAddress::Udp(at) | BindAddress::Tcp(at) => format!("{}:{}", at.ip(), at.port()),
         BindAddress::Unix(path, _) => path.display().to_string(),

@@ -2,11 +2,10 @@
 //!
 //! Rates count what clients send. Datagrams beyond them are dropped; of a stream the next bytes are read later.
 
-use super::setup::source_of;
 use crate::config::types::{DropPolicy, Qos};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Sources that are told cache_padded; beyond that what is known of them is forgotten.
@@ -18,14 +17,14 @@ const LONGEST_PAUSE_MS: f64 = 60_000.0;
 
 /// The rates of a listener or cluster, if it has any.
 #[derive(Debug, Default)]
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     limits: AtomicBool,
     buckets: Mutex<Option<Buckets>>,
 }
 
 impl Limiter {
     /// Follows the configuration; levels stay where the rates do.
-    pub(super) fn set(&self, qos: Option<&Qos>, now: u64) {
+    pub(crate) fn set(&self, qos: Option<&Qos>, now: u64) {
         let qos = qos.filter(|qos| limits(qos) || qos.per_source.as_deref().is_some_and(limits));
         let mut buckets = self.buckets.lock();
         if buckets.as_ref().map(|buckets| &buckets.qos) != qos {
@@ -34,12 +33,12 @@ impl Limiter {
         }
     }
 
-    pub(super) fn limits(&self) -> bool {
+    pub(crate) fn limits(&self) -> bool {
         self.limits.load(Relaxed)
     }
 
     /// How many of some datagrams may pass, and whether it is the first or the last of them.
-    pub(super) fn grant(&self, source: Option<IpAddr>, sizes: &[usize], now: u64) -> (usize, DropPolicy) {
+    pub(crate) fn grant(&self, source: Option<IpAddr>, sizes: &[usize], now: u64) -> (usize, DropPolicy) {
         let mut buckets = self.buckets.lock();
         let Some(buckets) = buckets.as_mut() else { return (sizes.len(), DropPolicy::Newest) };
         let policy = buckets.qos.drop_policy;
@@ -51,7 +50,7 @@ impl Limiter {
     }
 
     /// Counts what was read of a stream, and says for how many milliseconds it has to pause.
-    pub(super) fn charge(&self, source: Option<IpAddr>, packets: u64, bytes: usize, now: u64) -> u64 {
+    pub(crate) fn charge(&self, source: Option<IpAddr>, packets: u64, bytes: usize, now: u64) -> u64 {
         let mut buckets = self.buckets.lock();
         buckets.as_mut().map_or(0, |buckets| buckets.charge(source, packets as f64, bytes as f64, now))
     }
@@ -153,6 +152,14 @@ impl Level {
 
 const fn limits(qos: &Qos) -> bool {
     qos.packets_per_second.is_some() || qos.bytes_per_second.is_some()
+}
+
+/// What counts as one source: an IPv4 address, or a /64 of IPv6.
+pub(crate) fn source_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! every `ttl_min` seconds, while sessions go on with the last answer; and if the name service fails, that answer
 //! is used for `ttl_max` seconds more.
 
-use super::commands::Command;
+use super::command::Command;
 use super::ring::Ring;
 use super::slab::Key;
 use crate::config::types::Dns;
@@ -29,12 +29,12 @@ const THREADS: usize = 4;
 pub type Lookup = Arc<dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync>;
 
 /// Looks a name up as the system does.
-pub(super) fn of_system() -> Lookup {
+pub(crate) fn of_system() -> Lookup {
     Arc::new(|name| Ok((name, 0).to_socket_addrs()?.map(|address| address.ip().to_canonical()).collect()))
 }
 
 /// Asks for addresses and remembers the answers.
-pub(super) struct Resolver {
+pub(crate) struct Resolver {
     /// To one thread each; a name is always the same one's.
     questions: Vec<SyncSender<Question>>,
     answers: Arc<Mutex<BTreeMap<String, Answer>>>,
@@ -60,7 +60,7 @@ struct Answer {
 }
 
 impl Resolver {
-    pub(super) fn start(lookup: &Lookup) -> io::Result<Self> {
+    pub(crate) fn start(lookup: &Lookup) -> io::Result<Self> {
         let answers: Arc<Mutex<BTreeMap<String, Answer>>> = Arc::default();
         let mut questions = Vec::with_capacity(THREADS);
         for _ in 0..THREADS {
@@ -74,7 +74,7 @@ impl Resolver {
     }
 
     /// The addresses of a name, as far as they are known; none are known of a name that was asked for in vain.
-    pub(super) fn known(&self, name: &str, dns: Dns, now: Instant) -> Option<Arc<[IpAddr]>> {
+    pub(crate) fn known(&self, name: &str, dns: Dns, now: Instant) -> Option<Arc<[IpAddr]>> {
         let mut answers = self.answers.lock();
         let answer = answers.get_mut(name)?;
         let fresh = now.saturating_duration_since(answer.asked) < Duration::from_secs(dns.ttl_min.max(1));
@@ -89,7 +89,7 @@ impl Resolver {
     }
 
     /// Asks; the answer comes as a command. False if too many wait.
-    pub(super) fn ask(&self, name: &str, session: Key, stage: usize, reply: &Arc<Ring<Command>>) -> bool {
+    pub(crate) fn ask(&self, name: &str, session: Key, stage: usize, reply: &Arc<Ring<Command>>) -> bool {
         self.send(name, Some(Asker { session, stage, reply: Arc::clone(reply) }))
     }
 

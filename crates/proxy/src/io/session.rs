@@ -2,16 +2,17 @@
 
 use super::cluster::{ClusterState, EndpointState};
 use super::flow::FlowKey;
-use super::link::{Link, Splice};
+use super::link::Link;
 use super::loop_detection::End;
 use super::port::{ListenerState, Port};
 use super::rate::Limiter;
 use super::slab::Key;
+use super::splice::Splice;
 use super::stats::Meter;
 use super::sys::SockAddr;
 use crate::config::types::{Cluster, ClusterSpec, Endpoint, Name, ObjectId, Route};
 use crate::proto::session::{Lookup, Session as SessionMachine};
-use crate::proto::{Message, Now};
+use crate::proto::{Message, Now, json_socket};
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 /// second one on the way back.
 #[derive(Clone, Default)]
 #[repr(C, align(64))]
-pub(super) struct Hot {
+pub(crate) struct Hot {
     pub key: FlowKey,
     /// Datagrams go straight there; negative: they take the long way.
     pub upstream: i32,
@@ -49,7 +50,7 @@ pub(super) struct Hot {
 const _: () = assert!(std::mem::offset_of!(Hot, packets_out) == 64 && size_of::<Hot>() == 128, "two cache lines");
 
 /// A session's cold part.
-pub(super) struct Session {
+pub(crate) struct Session {
     pub key: Key,
     /// Grows from session to session over all workers.
     pub sequence: u64,
@@ -84,7 +85,7 @@ pub(super) struct Session {
 
 /// How far a JSONSocket client's header has come.
 #[derive(Default)]
-pub(super) enum ServerHandshake {
+pub(crate) enum ServerHandshake {
     /// Not a JSONSocket, or done with it.
     #[default]
     None,
@@ -98,8 +99,28 @@ pub(super) enum ServerHandshake {
     Open(u64),
 }
 
+impl ServerHandshake {
+    /// The state after the first data behind a header.
+    pub(crate) fn after_header(header: &[u8]) -> Self {
+        token_of(header).map_or(Self::None, Self::Open)
+    }
+
+    /// The token that a close notice of the client must have.
+    pub(crate) fn close_token(&self) -> Option<u64> {
+        match self {
+            Self::Open(token) => Some(*token),
+            Self::Read(header) | Self::Answered(header) => token_of(header),
+            Self::None | Self::Waiting(_) => None,
+        }
+    }
+}
+
+fn token_of(header: &[u8]) -> Option<u64> {
+    json_socket::take_token(&mut json_socket::parse_request(header).ok()?)
+}
+
 /// Which rule and route a session got.
-pub(super) struct Decision {
+pub(crate) struct Decision {
     pub rulelists: Vec<ObjectId>,
     pub rule: ObjectId,
     pub route: Arc<Route>,
@@ -107,7 +128,7 @@ pub(super) struct Decision {
 }
 
 /// One stage of a session's way.
-pub(super) struct Stage {
+pub(crate) struct Stage {
     pub cluster_name: Name,
     pub cluster: Option<Arc<Cluster>>,
     pub cluster_state: Option<Arc<ClusterState>>,
@@ -131,7 +152,7 @@ pub(super) struct Stage {
 }
 
 /// A JSONSocket handshake as a client.
-pub(super) struct ClientHandshake {
+pub(crate) struct ClientHandshake {
     pub header: Vec<u8>,
     pub answer: Vec<u8>,
     pub retransmit_ms: u64,
@@ -140,7 +161,7 @@ pub(super) struct ClientHandshake {
 
 /// Messages that wait for the session to stand, and where they came in.
 #[derive(Default)]
-pub(super) struct SetupQueue {
+pub(crate) struct SetupQueue {
     messages: VecDeque<(usize, bool, Vec<u8>)>,
     bytes: usize,
 }
@@ -150,7 +171,7 @@ impl SetupQueue {
     const BYTES: usize = 64 * 1024;
 
     /// Keeps a datagram, unless too much waits already. A single large one always fits.
-    pub(super) fn push(&mut self, from: usize, message: Message<'_>) -> bool {
+    pub(crate) fn push(&mut self, from: usize, message: Message<'_>) -> bool {
         let full = self.messages.len() >= Self::MESSAGES
             || (!self.messages.is_empty() && self.bytes + message.data.len() > Self::BYTES);
         if !full {
@@ -160,29 +181,29 @@ impl SetupQueue {
     }
 
     /// Keeps a part of a stream, of which nothing may be missing: no more of it is read once [`Self::is_full`].
-    pub(super) fn push_all(&mut self, from: usize, message: Message<'_>) {
+    pub(crate) fn push_all(&mut self, from: usize, message: Message<'_>) {
         self.bytes += message.data.len();
         self.messages.push_back((from, message.text, message.data.to_vec()));
     }
 
-    pub(super) fn pop(&mut self) -> Option<(usize, bool, Vec<u8>)> {
+    pub(crate) fn pop(&mut self) -> Option<(usize, bool, Vec<u8>)> {
         let message = self.messages.pop_front()?;
         self.bytes -= message.2.len();
         Some(message)
     }
 
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.bytes >= Self::BYTES || self.messages.len() >= Self::MESSAGES
     }
 }
 
 impl Session {
     /// The metadata as rules and dumps see it.
-    pub(super) fn metadata(&self) -> Value {
+    pub(crate) fn metadata(&self) -> Value {
         if let Some(metadata) = &self.metadata {
             return (**metadata).clone();
         }
@@ -197,7 +218,7 @@ impl Session {
     }
 
     /// The rates that hold for what the client sends: its listener's and those of the clusters on its way.
-    pub(super) fn limiters(&self) -> impl Iterator<Item = &Limiter> {
+    pub(crate) fn limiters(&self) -> impl Iterator<Item = &Limiter> {
         let clusters = self
             .stages
             .iter()
@@ -207,7 +228,7 @@ impl Session {
     }
 
     /// Whether a stage that is lost is connected again.
-    pub(super) fn reconnects(&self) -> bool {
+    pub(crate) fn reconnects(&self) -> bool {
         use crate::config::types::RetryOn::{Always, Disconnect};
         self.decision.as_ref().is_some_and(|decision| {
             matches!(decision.route.retry.retry_on, Always | Disconnect) && decision.route.retry.num_retries > 0
@@ -215,22 +236,27 @@ impl Session {
     }
 
     /// The link of a place on the way: 0 is the source, then the stages.
-    pub(super) fn link(&mut self, at: usize) -> &mut Link {
+    pub(crate) fn link(&mut self, at: usize) -> &mut Link {
         if at == 0 { &mut self.source } else { &mut self.stages[at - 1].link }
     }
 
+    /// The name of the cluster at a place on the way.
+    pub(crate) fn cluster_name(&self, at: usize) -> Name {
+        self.stages.get(at.wrapping_sub(1)).map(|stage| Arc::clone(&stage.cluster_name)).unwrap_or_default()
+    }
+
     /// Whether a stage only has to be passed in memory.
-    pub(super) fn is_virtual(&self, at: usize) -> bool {
+    pub(crate) fn is_virtual(&self, at: usize) -> bool {
         at > 0 && matches!(self.stages[at - 1].link, Link::Virtual)
     }
 
     /// The place after `at`.
-    pub(super) fn after(&self, at: usize) -> usize {
+    pub(crate) fn after(&self, at: usize) -> usize {
         (at + 1) % (self.stages.len() + 1)
     }
 
     /// The first place after `at` that has a socket; the source if there is none.
-    pub(super) fn socket_after(&self, at: usize) -> usize {
+    pub(crate) fn socket_after(&self, at: usize) -> usize {
         let mut next = self.after(at);
         while next != 0 && self.is_virtual(next) {
             next = self.after(next);
@@ -241,7 +267,7 @@ impl Session {
 
 impl Stage {
     /// Whether its datagrams leave by UDP, whatever is spoken in them.
-    pub(super) fn is_udp(&self) -> bool {
+    pub(crate) fn is_udp(&self) -> bool {
         let spec = self.cluster.as_ref().map(|cluster| &cluster.spec);
         match spec {
             Some(ClusterSpec::JsonSocket(json)) => matches!(*json.transport, ClusterSpec::Udp(_)),
@@ -249,7 +275,7 @@ impl Stage {
         }
     }
 
-    pub(super) fn new(cluster_name: Name) -> Self {
+    pub(crate) fn new(cluster_name: Name) -> Self {
         Self {
             cluster_name,
             cluster: None,

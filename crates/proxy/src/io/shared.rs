@@ -2,7 +2,7 @@
 
 use super::cache_padded::CachePadded;
 use super::cluster::{ClusterRuntime, Registry};
-use super::commands::Command;
+use super::command::Command;
 use super::log::Sink;
 use super::loop_detection::LoopDetector;
 use super::resolve::Resolver;
@@ -24,12 +24,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The configuration in force, with its clusters put together.
 #[derive(Default)]
-pub(super) struct InForce {
+pub(crate) struct InForce {
     pub snapshot: Arc<Snapshot>,
     pub clusters: Names<ClusterRuntime>,
 }
 
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub in_force: ArcSwap<InForce>,
     /// Of what is in force: cheap to look at once per loop.
     pub generation: AtomicU64,
@@ -54,7 +54,7 @@ pub(super) struct Shared {
 
 /// What every session that comes counts up.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub sequence: AtomicU64,
     pub active: AtomicUsize,
 }
@@ -62,17 +62,17 @@ pub(super) struct Counts {
 /// Which worker has the session of a name. Names are kept as hashes: a session knows its own name. Those of UDP sessions
 /// are not here, see [`super::naming`].
 #[derive(Default)]
-pub(super) struct SessionNames([Mutex<BTreeMap<u64, SessionLocation>>; 16]);
+pub(crate) struct SessionNames([Mutex<BTreeMap<u64, SessionLocation>>; 16]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SessionLocation {
+pub(crate) struct SessionLocation {
     pub worker: usize,
     pub key: Key,
 }
 
 impl SessionNames {
     /// Claims a name for a session, with `_1`, `_2`, ... added if it is taken.
-    pub(super) fn claim(&self, wanted: &str, place: SessionLocation) -> Box<str> {
+    pub(crate) fn claim(&self, wanted: &str, place: SessionLocation) -> Box<str> {
         if self.take(wanted, place) {
             return wanted.into();
         }
@@ -80,12 +80,12 @@ impl SessionNames {
         numbered.find(|name| self.take(name, place)).map_or_else(|| wanted.into(), String::into_boxed_str)
     }
 
-    pub(super) fn release(&self, name: &str) {
+    pub(crate) fn release(&self, name: &str) {
         let hash = xxh3_64(name.as_bytes());
         self.part(hash).lock().remove(&hash);
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<SessionLocation> {
+    pub(crate) fn find(&self, name: &str) -> Option<SessionLocation> {
         let hash = xxh3_64(name.as_bytes());
         self.part(hash).lock().get(&hash).copied()
     }
@@ -107,13 +107,13 @@ impl SessionNames {
 }
 
 impl Shared {
-    pub(super) fn next_sequence(&self) -> u64 {
+    pub(crate) fn next_sequence(&self) -> u64 {
         self.counts.sequence.fetch_add(1, Relaxed)
     }
 
     /// Whether a descriptor is one of the last, which are not for sessions: the API, logs and listeners need some. The
     /// kernel gives out the lowest number that is free, so a number tells how many are in use.
-    pub(super) fn is_reserved(&self, descriptor: RawFd) -> bool {
+    pub(crate) fn is_reserved(&self, descriptor: RawFd) -> bool {
         usize::try_from(descriptor).is_ok_and(|number| number >= self.most_sessions)
     }
 }

@@ -10,26 +10,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A number that one thread writes and others read.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds without a locked instruction: there is one writer.
-    pub(super) fn add(&self, n: u64) {
+    pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    pub(super) fn set(&self, n: u64) {
+    pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
 /// Why packets are dropped; the order is that of [`DROPS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drop {
+pub(crate) enum Drop {
     KernelQueue,
     SetupQueue,
     Send,
@@ -40,11 +40,11 @@ pub(super) enum Drop {
     Loop,
 }
 
-pub(super) const DROPS: [&str; 7] = ["kernel_queue", "setup_queue", "send", "rate", "cap", "no_route", "loop"];
+pub(crate) const DROPS: [&str; 7] = ["kernel_queue", "setup_queue", "send", "rate", "cap", "no_route", "loop"];
 
 /// Limits that sessions meet, of `admin.limits` where nothing else is said; the order is that of [`LIMITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(crate) enum Limit {
     Metadata,
     JsonSocketHeader,
     HttpHead,
@@ -58,7 +58,7 @@ pub(super) enum Limit {
     SetupTimeout,
 }
 
-pub(super) const LIMITS: [&str; 9] = [
+pub(crate) const LIMITS: [&str; 9] = [
     "metadata",
     "jsonsocket_header",
     "http_head",
@@ -74,20 +74,20 @@ pub(super) const LIMITS: [&str; 9] = [
 const BOUNDS: [u64; 10] = [1, 2, 5, 10, 25, 50, 100, 500, 2000, 10_000];
 
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(crate) struct Times {
     buckets: [Counter; BOUNDS.len() + 1],
     sum_ms: Counter,
 }
 
 impl Times {
-    pub(super) fn observe(&self, ms: u64) {
+    pub(crate) fn observe(&self, ms: u64) {
         let at = BOUNDS.iter().position(|bound| ms <= *bound).unwrap_or(BOUNDS.len());
         self.buckets[at].add(1);
         self.sum_ms.add(ms);
     }
 
     /// Adds what was observed to a histogram.
-    pub(super) fn add_to(&self, total: &mut Histogram) {
+    pub(crate) fn add_to(&self, total: &mut Histogram) {
         if total.buckets.is_empty() {
             total.buckets = BOUNDS.iter().map(|bound| (*bound as f64 / 1000.0, 0)).collect();
         }
@@ -101,7 +101,7 @@ impl Times {
 
 /// What one worker counts.
 #[derive(Debug, Default)]
-pub(super) struct WorkerStats {
+pub(crate) struct WorkerStats {
     pub packets_in: Counter,
     pub bytes_in: Counter,
     pub packets_out: Counter,
@@ -126,7 +126,7 @@ pub(super) struct WorkerStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ByName {
+pub(crate) struct ByName {
     pub listeners: Labelled,
     pub clusters: Labelled,
     pub rules: BTreeMap<Name, u64>,
@@ -137,10 +137,10 @@ pub(super) struct ByName {
 /// Counts by name and a label. What is counted already is found without a copy of its name: workers would take turns
 /// at the count of its holders.
 #[derive(Debug, Default)]
-pub(super) struct Labelled(BTreeMap<Name, BTreeMap<&'static str, u64>>);
+pub(crate) struct Labelled(BTreeMap<Name, BTreeMap<&'static str, u64>>);
 
 impl Labelled {
-    pub(super) fn count(&mut self, name: &Name, label: &'static str) {
+    pub(crate) fn count(&mut self, name: &Name, label: &'static str) {
         if let Some(count) = self.0.get_mut(name).and_then(|labels| labels.get_mut(label)) {
             *count += 1;
         } else {
@@ -149,7 +149,7 @@ impl Labelled {
     }
 
     /// Adds these counts to a total.
-    pub(super) fn add_to(&self, total: &mut BTreeMap<(Name, &'static str), u64>) {
+    pub(crate) fn add_to(&self, total: &mut BTreeMap<(Name, &'static str), u64>) {
         for (name, labels) in &self.0 {
             for (label, count) in labels {
                 *total.entry((Name::clone(name), *label)).or_default() += count;
@@ -163,16 +163,16 @@ impl Labelled {
 }
 
 impl WorkerStats {
-    pub(super) fn drop_packets(&self, why: Drop, n: u64) {
+    pub(crate) fn drop_packets(&self, why: Drop, n: u64) {
         self.drops[why as usize].add(n);
     }
 
-    pub(super) fn reach_limit(&self, limit: Limit) {
+    pub(crate) fn reach_limit(&self, limit: Limit) {
         self.limits[limit as usize].add(1);
     }
 
     /// Forgets objects that are gone, so that counts do not grow with every name there ever was.
-    pub(super) fn forget_gone(&self, snapshot: &Snapshot) {
+    pub(crate) fn forget_gone(&self, snapshot: &Snapshot) {
         let mut by_name = self.by_name.lock();
         let ByName { listeners, clusters, rules, circuits } = &mut *by_name;
         listeners.retain(|name| snapshot.listeners.get(name).is_some());
@@ -181,7 +181,7 @@ impl WorkerStats {
         rules.retain(|name, _| snapshot.rules.get(name).is_some());
     }
 
-    pub(super) fn traffic(&self) -> Traffic {
+    pub(crate) fn traffic(&self) -> Traffic {
         Traffic {
             packets_in: self.packets_in.get(),
             packets_out: self.packets_out.get(),
@@ -193,13 +193,13 @@ impl WorkerStats {
 
 /// What a Metric cluster has counted, all workers together.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     pub packets: AtomicU64,
     pub bytes: AtomicU64,
 }
 
 impl Meter {
-    pub(super) fn count(&self, bytes: usize) {
+    pub(crate) fn count(&self, bytes: usize) {
         self.packets.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }

@@ -1,6 +1,6 @@
 //! Standard input, for the one session that a Stdio cluster serves.
 
-use super::commands::Command;
+use super::command::Command;
 use super::ring::Ring;
 use super::sync::Member;
 use parking_lot::{Condvar, Mutex};
@@ -12,7 +12,7 @@ const ROOM: usize = 65_536;
 
 /// Who has standard input, and the thread that reads it.
 #[derive(Default)]
-pub(super) struct Stdio {
+pub(crate) struct Stdio {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -28,12 +28,12 @@ struct State {
 impl Stdio {
     /// Reads from `input` in the place of standard input.
     #[cfg(test)]
-    pub(super) fn set_input(&self, input: Box<dyn Read + Send>) {
+    pub(crate) fn set_input(&self, input: Box<dyn Read + Send>) {
         self.state.lock().input = Some(input);
     }
 
     /// Gives standard input to a session; false if another one has it.
-    pub(super) fn join(self: &Arc<Self>, member: Member, rings: &[Arc<Ring<Command>>]) -> bool {
+    pub(crate) fn join(self: &Arc<Self>, member: Member, rings: &[Arc<Ring<Command>>]) -> bool {
         let mut state = self.state.lock();
         if state.holder.is_some() {
             return false;
@@ -52,7 +52,7 @@ impl Stdio {
     }
 
     /// Takes standard input back from a session, if it has it.
-    pub(super) fn leave(&self, member: Member) {
+    pub(crate) fn leave(&self, member: Member) {
         let mut state = self.state.lock();
         if state.holder == Some(member) {
             state.holder = None;

@@ -1,16 +1,16 @@
 //! Byte streams: reading, writing, holding back, and the end of either half.
 
-use super::link::{Codec, HIGH_WATER, Link, Written};
+use super::link::{Codec, HIGH_WATER, Link, Written, connection_reset};
 use super::session::Session;
 use super::slab::Key;
-use super::stats::Limit;
+use super::splice::move_bytes;
 use super::sys::{self, READ, Ready, WRITE};
-use super::worker::{SCRATCH, Token, Worker};
+use super::token::Token;
+use super::worker::{SCRATCH, Worker};
 use crate::config::types::ClusterSpec;
 use crate::proto::Message;
-use crate::proto::http1::{HeadLimits, parse_head};
 use crate::proto::session::{Failure, Finish};
-use crate::proto::ws::{Event, Opcode, code, handshake};
+use crate::proto::ws::code;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -23,9 +23,11 @@ const AFTER_END_MS: u64 = 5000;
 
 impl Worker {
     /// A socket of a session is ready.
-    pub(super) fn handle_link(&mut self, key: Key, at: usize, ready: Ready) {
-        let Some(hot) = self.hot.get(key.slot as usize).filter(|hot| hot.generation == key.generation) else { return };
-        if hot.upstream >= 0 && at == 1 {
+    pub(crate) fn handle_link(&mut self, key: Key, at: usize, ready: Ready) {
+        if !self.sessions.is_current(key) {
+            return;
+        }
+        if self.sessions.hot[key.slot as usize].upstream >= 0 && at == 1 {
             return self.receive_answers(key, at);
         }
         let Some(session) = self.sessions.get(key) else { return };
@@ -74,7 +76,7 @@ impl Worker {
         }
         stream.connecting = false;
         stream.flush();
-        let upgrading = super::connect::is_upgrading(stream);
+        let upgrading = stream.is_upgrading();
         if !upgrading {
             self.transport_connected(session, at);
         }
@@ -82,7 +84,7 @@ impl Worker {
     }
 
     /// The transport of a stage stands; a JSONSocket goes on from here.
-    fn transport_connected(&mut self, session: &mut Session, at: usize) {
+    pub(crate) fn transport_connected(&mut self, session: &mut Session, at: usize) {
         if session.stages[at - 1].handshake.is_some() {
             self.send_handshake(session, at - 1);
         } else {
@@ -104,7 +106,7 @@ impl Worker {
             match result {
                 Ok(0) => self.stream_ended(session, at),
                 Ok(n) => {
-                    let packets = self.hot[session.key.slot as usize].packets_in;
+                    let packets = self.sessions.hot[session.key.slot as usize].packets_in;
                     self.handle_bytes(session, at, &mut scratch[..n]);
                     if room == LIMITED_READ {
                         self.charge(session, packets, n);
@@ -129,7 +131,7 @@ impl Worker {
     fn charge(&mut self, session: &mut Session, packets_before: u64, bytes: usize) {
         let now = self.now.ms;
         let whole = matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
-        let packets = self.hot[session.key.slot as usize].packets_in - packets_before;
+        let packets = self.sessions.hot[session.key.slot as usize].packets_in - packets_before;
         let packets = if whole { 0 } else { packets };
         let source = session.peer.map(|peer| peer.ip());
         let pause = session.limiters().map(|limiter| limiter.charge(source, packets, bytes, now)).max();
@@ -140,7 +142,7 @@ impl Worker {
     }
 
     /// Reads a client again that a rate held back.
-    pub(super) fn resume_source(&mut self, session: &mut Session) {
+    pub(crate) fn resume_source(&mut self, session: &mut Session) {
         session.resume_at = 0;
         if session.machine.is_open() {
             self.resume_all(session);
@@ -150,7 +152,7 @@ impl Worker {
     }
 
     /// Bytes of a stream, as its codec reads them.
-    pub(super) fn handle_bytes(&mut self, session: &mut Session, at: usize, bytes: &mut [u8]) {
+    pub(crate) fn handle_bytes(&mut self, session: &mut Session, at: usize, bytes: &mut [u8]) {
         let Link::Stream(stream) = session.link(at) else { return };
         match &mut stream.codec {
             Codec::Bytes => self.handle_message(session, at, Message::binary(bytes)),
@@ -181,97 +183,8 @@ impl Worker {
         }
     }
 
-    pub(super) fn handle_message(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
+    pub(crate) fn handle_message(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
         if at == 0 { self.handle_source(session, message) } else { self.handle_stage(session, at, message) }
-    }
-
-    /// The answer to our own upgrade request.
-    fn handle_upgrade(&mut self, session: &mut Session, at: usize, bytes: &[u8]) {
-        let limits = &self.snapshot.admin.limits;
-        let limits = HeadLimits { bytes: limits.http_head, headers: limits.http_headers };
-        let Link::Stream(stream) = session.link(at) else { return };
-        let Codec::Ws(state) = &mut stream.codec else { return };
-        state.head.extend_from_slice(bytes);
-        let outcome = match parse_head(&state.head, limits) {
-            Ok(None) => return,
-            Ok(Some((head, used))) => {
-                let (nonce, offered) = (state.nonce.unwrap_or_default(), std::mem::take(&mut state.offered));
-                handshake::confirm(&head, nonce, &offered).map(|subprotocol| (subprotocol, used))
-            }
-            Err(error) => Err(error.to_string()),
-        };
-        match outcome {
-            Ok((subprotocol, used)) => {
-                state.nonce = None;
-                state.subprotocol = subprotocol;
-                let mut rest = std::mem::take(&mut state.head).split_off(used);
-                self.transport_connected(session, at);
-                if !rest.is_empty() {
-                    self.handle_frames(session, at, &mut rest);
-                }
-            }
-            Err(why) => self.stage_failed(session, at - 1, Failure::connect(why)),
-        }
-    }
-
-    fn handle_frames(&mut self, session: &mut Session, at: usize, bytes: &mut [u8]) {
-        let Link::Stream(stream) = session.link(at) else { return };
-        let Codec::Ws(state) = &mut stream.codec else { return };
-        if state.close_received {
-            return;
-        }
-        let mut reader = state.reader.lend();
-        let mut closed = None;
-        let mut done = Ok(());
-        self.gathering(session, |worker, session| {
-            done = reader.handle_bytes(bytes, |event| match event {
-                Event::Message { data, text } if closed.is_none() => {
-                    worker.handle_message(session, at, Message { data, text });
-                }
-                Event::Ping(data) => worker.control(session, at, Opcode::Pong, data),
-                Event::Close { code, reason } if closed.is_none() => closed = Some((code, reason.to_owned())),
-                Event::Message { .. } | Event::Close { .. } | Event::Pong => {}
-            });
-        });
-        if let Link::Stream(stream) = session.link(at)
-            && let Codec::Ws(state) = &mut stream.codec
-        {
-            state.reader = reader;
-        }
-        match (done, closed) {
-            (Err(violation), _) => {
-                if violation.code == code::TOO_BIG {
-                    self.stats.reach_limit(Limit::WsMessage);
-                }
-                self.close_ws(session, at, violation.code, violation.what);
-            }
-            (Ok(()), Some((code, reason))) => self.close_ws(session, at, code, &reason),
-            (Ok(()), None) => {}
-        }
-    }
-
-    fn control(&mut self, session: &mut Session, at: usize, opcode: Opcode, data: &[u8]) {
-        if let Link::Stream(stream) = session.link(at) {
-            stream.send_control(opcode, data);
-            self.watch_stream(session, at);
-        }
-    }
-
-    /// Echoes a close, passes its code on to the other end, and ends the session.
-    fn close_ws(&mut self, session: &mut Session, at: usize, code: u16, reason: &str) {
-        for place in 0..=session.stages.len() {
-            if let Link::Stream(stream) = session.link(place) {
-                if let Codec::Ws(state) = &mut stream.codec {
-                    state.close_received |= place == at;
-                }
-                stream.send_close(if place == at || code != code::NO_STATUS { code } else { code::NORMAL }, reason);
-            }
-        }
-        if at == 0 {
-            session.machine.handle_end(Finish::Normal, None, self.now);
-        } else {
-            self.stage_lost(session, at, &ended(), "close");
-        }
     }
 
     /// The other side of a stream sends nothing more.
@@ -283,13 +196,13 @@ impl Worker {
             return self.source_lost(session);
         }
         if at > 0 && (messages || session.reconnects() || !session.machine.is_open()) {
-            return self.stage_lost(session, at, &ended(), "read");
+            return self.stage_lost(session, at, &connection_reset(), "read");
         }
         self.input_ended(session, at);
     }
 
     /// Passes the end of a half on, as far as the next socket can say it.
-    pub(super) fn input_ended(&mut self, session: &mut Session, at: usize) {
+    pub(crate) fn input_ended(&mut self, session: &mut Session, at: usize) {
         if !session.machine.is_open() {
             return;
         }
@@ -360,7 +273,7 @@ impl Worker {
     }
 
     /// Stops reading what flows into a crowded stream.
-    pub(super) fn pause_feeders(&mut self, session: &mut Session, crowded: usize) {
+    pub(crate) fn pause_feeders(&mut self, session: &mut Session, crowded: usize) {
         for at in 0..=session.stages.len() {
             if session.socket_after(at) == crowded
                 && let Link::Stream(_) = session.link(at)
@@ -371,7 +284,7 @@ impl Worker {
     }
 
     /// Reads again what may be read.
-    pub(super) fn resume_all(&mut self, session: &mut Session) {
+    pub(crate) fn resume_all(&mut self, session: &mut Session) {
         if session.splice.is_some() {
             return self.pump(session);
         }
@@ -389,14 +302,14 @@ impl Worker {
     }
 
     /// Watches a stream for what it waits for.
-    pub(super) fn watch_stream(&mut self, session: &mut Session, at: usize) {
+    pub(crate) fn watch_stream(&mut self, session: &mut Session, at: usize) {
         let held = session.setup_queue.as_ref().is_some_and(|held| held.is_full());
         let open = session.machine.is_open();
         let paused = at == 0 && session.resume_at > 0;
         let Link::Stream(stream) = session.link(at) else { return };
         let write = if stream.waiting() > 0 || stream.connecting { WRITE } else { 0 };
         let ended = stream.ended;
-        let upgrading = super::connect::is_upgrading(stream);
+        let upgrading = stream.is_upgrading();
         let begun = stream.interest != WRITE;
         self.set_interest(session, at, |interest| {
             let read = if ended || paused {
@@ -443,7 +356,7 @@ impl Worker {
         }
         let done = splice.end_sent == [true, true];
         if splice.reconnects && splice.ended[1] && splice.pipes[1].held() == 0 {
-            lost = Some((1, ended()));
+            lost = Some((1, connection_reset()));
         }
         session.splice = Some(splice);
         if session.stages[0].unconfirmed && moved[1].1 > 0 {
@@ -462,7 +375,7 @@ impl Worker {
     }
 
     fn count_moved(&mut self, slot: u32, [(packets_in, bytes_in), (packets_out, bytes_out)]: [(u64, u64); 2]) {
-        let hot = &mut self.hot[slot as usize];
+        let hot = &mut self.sessions.hot[slot as usize];
         hot.seen = self.now.ms;
         hot.packets_in += packets_in;
         hot.bytes_in += bytes_in;
@@ -495,65 +408,4 @@ impl Worker {
             }
         }
     }
-}
-
-/// The other side ended in good order: told as a reset, and nothing against it.
-fn ended() -> io::Error {
-    io::Error::other("ECONNRESET")
-}
-
-/// What one direction waits for.
-struct Waits {
-    reads: bool,
-    writes: bool,
-}
-
-/// Rounds of one direction per event.
-const ROUNDS: usize = 16;
-
-/// Moves bytes in one direction until one side blocks.
-fn move_bytes(
-    splice: &mut super::link::Splice,
-    way: usize,
-    ends: [i32; 2],
-    moved: &mut (u64, u64),
-) -> Result<Waits, (usize, io::Error)> {
-    let (from, to) = (ends[way], ends[1 - way]);
-    let mut writes = false;
-    for _ in 0..ROUNDS {
-        let mut blocked = splice.ended[way];
-        if !splice.ended[way] && splice.pipes[way].held() == 0 {
-            match splice.pipes[way].fill(from) {
-                Ok(0) => {
-                    splice.ended[way] = true;
-                    blocked = true;
-                }
-                Ok(n) => {
-                    moved.0 += 1;
-                    moved.1 += n as u64;
-                }
-                Err(error) if sys::would_block(&error) => blocked = true,
-                Err(error) => return Err((way, error)),
-            }
-        }
-        while splice.pipes[way].held() > 0 {
-            match splice.pipes[way].drain(to) {
-                Ok(_) => {}
-                Err(error) if sys::would_block(&error) => {
-                    writes = true;
-                    break;
-                }
-                Err(error) => return Err((1 - way, error)),
-            }
-        }
-        if writes || blocked {
-            break;
-        }
-    }
-    let passed_on = way == 0 || !splice.reconnects;
-    if splice.ended[way] && splice.pipes[way].held() == 0 && passed_on && !splice.end_sent[way] {
-        splice.end_sent[way] = true;
-        sys::end_writing(to);
-    }
-    Ok(Waits { reads: !splice.ended[way] && splice.pipes[way].held() == 0, writes })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A member: a stage of a session of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Member {
+pub(crate) struct Member {
     pub worker: usize,
     pub session: Key,
     /// Its place on the session's way.
@@ -17,13 +17,13 @@ pub(super) struct Member {
 }
 
 /// One group. Members are read without a lock; joining, leaving and talking alone take it.
-pub(super) struct Group {
+pub(crate) struct Group {
     members: ArcSwap<Vec<Member>>,
     state: Mutex<SyncGroup<Member>>,
 }
 
 /// A stage's place in its group.
-pub(super) struct Membership {
+pub(crate) struct Membership {
     pub group: Arc<Group>,
     pub key: String,
     pub member: Member,
@@ -31,11 +31,11 @@ pub(super) struct Membership {
 
 /// All groups of one cluster.
 #[derive(Default)]
-pub(super) struct Groups(Mutex<BTreeMap<String, Arc<Group>>>);
+pub(crate) struct Groups(Mutex<BTreeMap<String, Arc<Group>>>);
 
 impl Groups {
     /// Joins the group of a key, made if it is not there; gives what was said to an empty room.
-    pub(super) fn join(&self, key: &str, member: Member, max: usize) -> Result<(Membership, VecDeque<Vec<u8>>), Full> {
+    pub(crate) fn join(&self, key: &str, member: Member, max: usize) -> Result<(Membership, VecDeque<Vec<u8>>), Full> {
         let mut groups = self.0.lock();
         let group = groups
             .entry(key.to_owned())
@@ -45,7 +45,7 @@ impl Groups {
     }
 
     /// Leaves; the last one takes the group along.
-    pub(super) fn leave(&self, membership: &Membership) {
+    pub(crate) fn leave(&self, membership: &Membership) {
         let mut groups = self.0.lock();
         if membership.group.change(|state| state.leave(membership.member)) {
             groups.remove(&membership.key);
@@ -60,7 +60,7 @@ impl Groups {
 
 impl Group {
     /// The other members; if there are none, the message waits for the first.
-    pub(super) fn others(&self, me: Member, message: &[u8]) -> arc_swap::Guard<Arc<Vec<Member>>> {
+    pub(crate) fn others(&self, me: Member, message: &[u8]) -> arc_swap::Guard<Arc<Vec<Member>>> {
         let members = self.members.load();
         if members.len() > 1 {
             return members;

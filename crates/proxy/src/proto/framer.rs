@@ -1,6 +1,6 @@
 //! Message boundaries on byte streams: a big-endian length before each message.
 
-use crate::config::types::Framing;
+use crate::config::socket::Framing;
 
 /// Cuts a stream into messages.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! JSONSocket, version 1: one JSON header before any data, one answer to it.
 
-use crate::config::types::HeaderItem;
+use crate::transport::json_socket::config::HeaderItem;
 use portolan_core::mesh::Path;
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,7 @@
 //! Receiving many datagrams with one call.
 
-use super::{SockAddr, check};
+use super::addr::SockAddr;
+use super::call::check;
 use std::io;
 use std::os::fd::RawFd;
 

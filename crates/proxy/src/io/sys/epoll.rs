@@ -1,6 +1,6 @@
 //! Readiness: epoll and the eventfd that wakes a worker.
 
-use super::check;
+use super::call::check;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

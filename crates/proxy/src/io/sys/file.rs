@@ -1,6 +1,6 @@
 //! Files inside a directory, opened without following any link.
 
-use super::check;
+use super::call::check;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;

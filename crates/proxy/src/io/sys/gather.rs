@@ -4,7 +4,8 @@
 //! gathered where they lie; whatever does not fit together leaves in one `sendmmsg`. A datagram alone leaves by the
 //! plainest call: the kernel then has no header to read and no control messages to look for.
 
-use super::{SockAddr, check, check_len};
+use super::addr::SockAddr;
+use super::call::{check, check_len};
 use std::io;
 use std::os::fd::RawFd;
 

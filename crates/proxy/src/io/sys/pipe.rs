@@ -1,6 +1,6 @@
 //! Moving bytes from socket to socket inside the kernel.
 
-use super::{check, check_len};
+use super::call::{check, check_len};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

@@ -1,6 +1,6 @@
 //! Giving up what only root may do.
 
-use super::check;
+use super::call::check;
 use std::io;
 
 /// Who a process runs as.

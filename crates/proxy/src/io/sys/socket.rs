@@ -1,6 +1,7 @@
 //! Internet sockets: made, bound, connected and set up without blocking.
 
-use super::{SockAddr, check, check_len, get_option, set_option};
+use super::addr::SockAddr;
+use super::call::{check, check_len, get_option, set_option};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};

@@ -1,7 +1,7 @@
 //! Unix-domain sockets of all three types.
 
-use super::socket::listen;
-use super::{check, check_len, connect_error};
+use super::call::{check, check_len};
+use super::socket::{connect_error, listen};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;

@@ -1,19 +1,9 @@
 //! WebSocket (RFC 6455): handshakes, frames, and the connection made of them.
 
+pub mod code;
 pub mod frame;
 pub mod handshake;
 mod walk;
 
 pub use frame::{Event, Opcode, Reader, Role, close_frame, write_frame};
 pub use walk::Walker;
-
-/// Reasons to close, as the wire has them.
-pub mod code {
-    pub const NORMAL: u16 = 1000;
-    pub const GOING_AWAY: u16 = 1001;
-    pub const PROTOCOL: u16 = 1002;
-    pub const NO_STATUS: u16 = 1005;
-    pub const NOT_UTF8: u16 = 1007;
-    pub const TOO_BIG: u16 = 1009;
-    pub const INTERNAL: u16 = 1011;
-}

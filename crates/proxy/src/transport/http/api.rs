@@ -1,21 +1,20 @@
-//! HTTP requests: bodies into sessions, and whole requests to the API.
+//! Request bodies: into the session, or as a whole to the API.
 
-use super::commands::Command;
-use super::link::{Codec, Link, Stream};
-use super::session::Session;
-use super::slab::Key;
-use super::worker::Worker;
 use crate::config::types::ClusterSpec;
+use crate::io::command::Command;
+use crate::io::link::{Codec, Link};
+use crate::io::session::Session;
+use crate::io::slab::Key;
+use crate::io::worker::Worker;
 use crate::proto::Message;
-use crate::proto::session::Finish;
+use crate::proto::session::{Failure, Finish};
 use crate::rest::exchange::{Client, Request, Response};
-use serde_json::json;
 use std::fmt::Write;
 use std::sync::Arc;
 
 impl Worker {
     /// Bytes of a request's body, and what comes behind it.
-    pub(super) fn handle_body(&mut self, session: &mut Session, bytes: &mut [u8]) {
+    pub(crate) fn handle_body(&mut self, session: &mut Session, bytes: &mut [u8]) {
         let whole = Self::goes_to_api(session);
         let limit = self.snapshot.admin.limits.body;
         let Link::Stream(stream) = &mut session.source else { return };
@@ -44,7 +43,7 @@ impl Worker {
     }
 
     /// Whether the whole request is an exchange with the API.
-    pub(super) fn goes_to_api(session: &Session) -> bool {
+    pub(crate) fn goes_to_api(session: &Session) -> bool {
         let stage = session.decision.as_ref().and_then(|decision| session.stages.get(decision.route.ingress.len()));
         let spec = stage.and_then(|stage| stage.cluster.as_ref()).map(|cluster| &cluster.spec);
         matches!(spec, Some(ClusterSpec::Controller | ClusterSpec::Prometheus))
@@ -59,12 +58,12 @@ impl Worker {
         state.answering = true;
         let Some(api_handler) = &self.shared.api_handler else {
             state.answering = false;
-            let failure = crate::proto::session::Failure::unavailable("The API is not available in this process");
+            let failure = Failure::unavailable("The API is not available in this process");
             return session.machine.handle_refusal(&failure, self.now);
         };
         let (ring, key) = (Arc::clone(&self.commands), session.key);
         let reply = move |response| {
-            // A full ring means a worker that is far behind; the client's own time-out ends the wait.
+            // a full ring means an overloaded worker; the client's own timeout ends the wait
             ring.push(Command::Answer { session: key, response: Box::new(response) }).ok();
         };
         if prometheus {
@@ -81,7 +80,7 @@ impl Worker {
     }
 
     /// The API has answered.
-    pub(super) fn handle_api_answer(&mut self, key: Key, response: &Response) {
+    pub(crate) fn handle_api_answer(&mut self, key: Key, response: &Response) {
         self.with_session(key, |worker, session| {
             let Link::Stream(stream) = &mut session.source else { return };
             let Codec::Http(state) = &mut stream.codec else { return };
@@ -97,39 +96,11 @@ impl Worker {
             head.push_str(if keep { "\r\n" } else { "Connection: close\r\n\r\n" });
             let empty: &[u8] = &[];
             let body = if state.head.method() == "HEAD" { empty } else { &response.body };
-            let hot = &mut worker.hot[session.key.slot as usize];
+            let hot = &mut worker.sessions.hot[session.key.slot as usize];
             hot.packets_out += 1;
             hot.bytes_out += body.len() as u64;
             stream.write(head.as_bytes(), body);
             session.machine.handle_end(Finish::Normal, None, worker.now);
         });
     }
-}
-
-/// Answers a request whose session could not be set up.
-pub(super) fn answer_error(stream: &mut Stream, message: &str, content: &str) {
-    let Codec::Http(state) = &mut stream.codec else { return };
-    state.answering = true;
-    state.answered = true;
-    let keep = state.keep_alive && state.body.is_done();
-    state.keep_alive = keep;
-    let status = match message {
-        "Not Found" => 404,
-        "Service Unavailable" => 503,
-        "Bad Gateway" => 502,
-        "Bad Request" => 400,
-        _ => 500,
-    };
-    let text = |value: &str| json!(value).to_string();
-    let body = format!(
-        "{{\n    \"status\": {status},\n    \"message\": {},\n    \"content\": {}\n}}",
-        text(message),
-        text(content)
-    );
-    let connection = if keep { "" } else { "Connection: close\r\n" };
-    let head = format!(
-        "HTTP/1.1 {status} {message}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{connection}\r\n",
-        body.len()
-    );
-    stream.write(head.as_bytes(), body.as_bytes());
 }

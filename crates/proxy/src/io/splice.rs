@@ -1,0 +1,85 @@
+//! Two streams joined inside the kernel.
+
+use super::sys::{self, Pipe};
+use std::io;
+use std::os::fd::RawFd;
+
+/// Two streams joined inside the kernel: a pipe for each direction.
+pub(crate) struct Splice {
+    /// The stage is connected again when it ends, so its end is not passed on.
+    pub reconnects: bool,
+    pub pipes: [Pipe; 2],
+    pub ended: [bool; 2],
+    pub end_sent: [bool; 2],
+}
+
+impl Splice {
+    /// Size of each pipe.
+    const PIPE: usize = 256 * 1024;
+
+    pub(crate) fn new(reconnects: bool) -> io::Result<Self> {
+        let pipes = [Pipe::new(Self::PIPE)?, Pipe::new(Self::PIPE)?];
+        Ok(Self { reconnects, pipes, ended: [false; 2], end_sent: [false; 2] })
+    }
+
+    /// The highest of its descriptors.
+    pub(crate) fn last_descriptor(&self) -> RawFd {
+        self.pipes.iter().map(Pipe::last_descriptor).max().unwrap_or(-1)
+    }
+}
+
+/// What one direction waits for.
+pub(crate) struct Waits {
+    pub reads: bool,
+    pub writes: bool,
+}
+
+/// Rounds of one direction per event.
+const ROUNDS: usize = 16;
+
+/// Moves bytes in one direction until one side blocks.
+pub(crate) fn move_bytes(
+    splice: &mut Splice,
+    way: usize,
+    ends: [i32; 2],
+    moved: &mut (u64, u64),
+) -> Result<Waits, (usize, io::Error)> {
+    let (from, to) = (ends[way], ends[1 - way]);
+    let mut writes = false;
+    for _ in 0..ROUNDS {
+        let mut blocked = splice.ended[way];
+        if !splice.ended[way] && splice.pipes[way].held() == 0 {
+            match splice.pipes[way].fill(from) {
+                Ok(0) => {
+                    splice.ended[way] = true;
+                    blocked = true;
+                }
+                Ok(n) => {
+                    moved.0 += 1;
+                    moved.1 += n as u64;
+                }
+                Err(error) if sys::would_block(&error) => blocked = true,
+                Err(error) => return Err((way, error)),
+            }
+        }
+        while splice.pipes[way].held() > 0 {
+            match splice.pipes[way].drain(to) {
+                Ok(_) => {}
+                Err(error) if sys::would_block(&error) => {
+                    writes = true;
+                    break;
+                }
+                Err(error) => return Err((1 - way, error)),
+            }
+        }
+        if writes || blocked {
+            break;
+        }
+    }
+    let passed_on = way == 0 || !splice.reconnects;
+    if splice.ended[way] && splice.pipes[way].held() == 0 && passed_on && !splice.end_sent[way] {
+        splice.end_sent[way] = true;
+        sys::end_writing(to);
+    }
+    Ok(Waits { reads: !splice.ended[way] && splice.pipes[way].held() == 0, writes })
+}
