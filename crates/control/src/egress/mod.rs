@@ -17,11 +17,13 @@
 //! what is recorded.
 
 mod act;
-pub(crate) mod answers;
 mod coming;
+mod kinds;
 mod metrics;
 mod model;
 mod observe;
+mod options;
+mod query;
 mod ranges;
 mod recorded;
 mod recycle;
@@ -56,6 +58,7 @@ use self::tell::{Failovers, Telling};
 use self::tunnels::Numbering;
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
+use crate::runtime::capability::Capability;
 use crate::runtime::events::Recorder;
 use crate::runtime::store::Key;
 use crate::runtime::turn::{Next, Turn};
@@ -87,6 +90,17 @@ impl Default for Options {
         }
     }
 }
+
+/// Egress as a value.
+pub const CAPABILITY: Capability = Capability {
+    name: "egress",
+    description: "Out: fixed source addresses for pods",
+    kinds: kinds::KINDS,
+    options: <options::EgressArgs as clap::Args>::augment_args,
+    configure: options::configure,
+    admission: Some(webhooks::ADMISSION),
+    queries: query::QUERIES,
+};
 
 /// Starts the loop on the process's tasks.
 pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {

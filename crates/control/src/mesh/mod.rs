@@ -15,11 +15,13 @@
 //! at all of them.
 
 mod act;
-pub(crate) mod answers;
 mod fleet;
+mod kinds;
 mod metrics;
 mod observe;
+mod options;
 pub mod pod;
+mod query;
 mod snapshot;
 mod status;
 mod tell;
@@ -53,6 +55,7 @@ use self::tell::{Absences, Teller};
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
 use crate::runtime::backoff::Backoff;
+use crate::runtime::capability::Capability;
 use crate::runtime::turn::{Next, Turn};
 use crate::runtime::write::{Writer, Wrote};
 
@@ -81,6 +84,17 @@ impl Default for Options {
         }
     }
 }
+
+/// The mesh as a value.
+pub const CAPABILITY: Capability = Capability {
+    name: "mesh",
+    description: "Through: routes between protocols inside the cluster",
+    kinds: kinds::KINDS,
+    options: <options::MeshArgs as clap::Args>::augment_args,
+    configure: options::configure,
+    admission: Some(webhooks::ADMISSION),
+    queries: query::QUERIES,
+};
 
 /// Starts the loop on the process's tasks.
 pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {

@@ -13,11 +13,13 @@
 //! - [`write`] and [`events`] speak only when something differs; [`allocate`] changes one object under optimistic lock.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
 //! - [`queue`] orders keyed work; [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
+//! - [`capability`] describes a capability as a value; [`query`] and [`overlay`] are for what users ask of one.
 
 pub mod admin;
 pub mod allocate;
 pub mod app;
 pub mod backoff;
+pub mod capability;
 pub mod conditions;
 mod decode;
 pub mod endpoint;
@@ -27,7 +29,9 @@ pub mod fence;
 pub mod lean;
 pub mod lease;
 pub mod metrics;
+pub mod overlay;
 pub mod pack;
+pub mod query;
 pub mod queue;
 pub mod ready;
 pub mod store;
