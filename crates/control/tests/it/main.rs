@@ -1,6 +1,7 @@
 //! The runtime against a real API server, with faults in between.
 
 mod allocation;
+mod capability;
 mod chaos;
 mod chart;
 mod crashes;

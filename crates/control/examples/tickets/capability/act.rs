@@ -1,4 +1,4 @@
-//! Plan -> writes: the only file with a client. The ledger comes first; a receipt only shows what it says.
+//! Plan -> writes: the only file of the loop with a client. The ledger comes first; a receipt only shows what it says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use portolan_control::runtime::store::Key;
 use portolan_control::runtime::write::Writer;
 use portolan_testkit::ticket::{OfficeStatus, Ticket};
 
+use super::model::Plan;
 use super::observe::{Cache, RECEIPT, Seen};
-use super::plan::Plan;
 
 pub(crate) struct Act {
     pub(crate) writer: Writer,
 }
 
-/// Tickets whose number is recorded and whose receipt stands. Only this file can make one.
+/// Tickets whose number is recorded and whose receipt exists. Only this file can make one.
 pub(crate) struct Done(BTreeSet<String>);
 
 impl Done {

@@ -6,8 +6,8 @@ use portolan_control::runtime::conditions::condition;
 use portolan_testkit::ticket::TicketStatus;
 
 use super::act::{Act, Done};
+use super::model::Plan;
 use super::observe::{Cache, Seen};
-use super::plan::Plan;
 use super::validate::Rejected;
 
 pub(crate) async fn write(
