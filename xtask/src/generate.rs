@@ -1,4 +1,4 @@
-//! `cargo xtask crds` and `cargo xtask docs`: writes the files that are made from the binary and committed.
+//! `cargo xtask crds`, `manifests` and `docs`: writes the files that are made from the binary and committed.
 //!
 //! A test in `crates/cli` fails while one of them is stale, and names the chore to run.
 
@@ -11,6 +11,7 @@ use crate::call::{Call, root};
 use crate::{Failure, tell};
 
 const CRDS: &str = "deploy/crds";
+const DEPLOY: &str = "deploy";
 const REFERENCE: &str = "docs/reference/cli.md";
 
 /// Writes one file per kind, and deletes the files of kinds that are gone.
@@ -26,6 +27,13 @@ pub(crate) fn crds() -> Result<(), Failure> {
     }
     tell(&format!("{CRDS}: {} written, {} deleted", written.len(), gone.len()));
     Ok(())
+}
+
+/// Writes the roles, webhook configurations and chart values that follow from the capabilities.
+pub(crate) fn manifests() -> Result<(), Failure> {
+    let call = Call::new(["cargo", "run", "--quiet", "--package", "portolan", "--", "manifests", "--deploy", DEPLOY]);
+    tell(&format!("==> {}", call.shown()));
+    call.run()
 }
 
 /// Writes the reference of the command line.

@@ -45,6 +45,7 @@ enum Chore {
     Bench { name: String, json: Option<String> },
     Fuzz { target: Option<String>, seconds: u32 },
     Crds,
+    Manifests,
     Docs,
 }
 
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Bench { name, json } => bench::run(&name, json.as_deref()),
         Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Chore::Crds => generate::crds(),
+        Chore::Manifests => generate::manifests(),
         Chore::Docs => generate::docs(),
     });
     match done {
@@ -89,6 +91,7 @@ fn parse(words: &[String]) -> Result<Chore, Failure> {
     match (chore, rest) {
         ("setup", []) => Ok(Chore::Setup),
         ("crds", []) => Ok(Chore::Crds),
+        ("manifests", []) => Ok(Chore::Manifests),
         ("docs", []) => Ok(Chore::Docs),
         ("test", []) => Ok(Chore::Test { name: None }),
         ("test", [name]) if !name.starts_with('-') => Ok(Chore::Test { name: Some((*name).to_owned()) }),
@@ -199,6 +202,13 @@ checkout. A second run changes nothing.",
         about: "Write deploy/crds from the kinds that the binary serves",
         more: "Files of kinds that are gone are deleted.",
         examples: &["cargo xtask crds"],
+    },
+    Help {
+        chore: "manifests",
+        usage: "cargo xtask manifests",
+        about: "Write the roles, webhooks and chart values in deploy from the capabilities",
+        more: "Values and schema rules that people wrote are kept.",
+        examples: &["cargo xtask manifests"],
     },
     Help {
         chore: "docs",

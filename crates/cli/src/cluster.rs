@@ -1,4 +1,4 @@
-//! Which cluster a command speaks to.
+//! Which cluster a command uses.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,22 +11,22 @@ use crate::outcome::{Exit, Failure};
 /// The flags that choose a cluster, as kubectl has them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
-    /// Read this kubeconfig; without it KUBECONFIG, ~/.kube/config, or the pod's own service account
+    /// Path of the kubeconfig; by default KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     kubeconfig: Option<PathBuf>,
 
-    /// Use this context of the kubeconfig
+    /// Context of the kubeconfig to use
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     context: Option<String>,
 }
 
 impl ClusterArgs {
-    /// A client for the cluster; requests are not repeated behind our back.
+    /// A client for the cluster; it does not retry by itself.
     pub(crate) async fn client(self) -> Result<Client, Failure> {
         self.client_and_address().await.map(|(client, _)| client)
     }
 
-    /// The same, with the API server's address if it is known by one.
+    /// The same, with the API server's address if its URL has one.
     pub(crate) async fn client_and_address(self) -> Result<(Client, Option<IpAddr>), Failure> {
         let Self { kubeconfig, context } = self;
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
@@ -52,7 +52,7 @@ fn connect(mut config: Config) -> Result<(Client, Option<IpAddr>), Failure> {
 fn unreadable(cause: &impl std::fmt::Display) -> Failure {
     Failure::new(
         Exit::Unreachable,
-        format!("no cluster to speak to: {cause}"),
-        "name a kubeconfig with --kubeconfig FILE, or start a cluster of your own: portolan up",
+        format!("no cluster configured: {cause}"),
+        "name a kubeconfig with --kubeconfig FILE, or start a local API server: portolan up",
     )
 }

@@ -1,10 +1,10 @@
-//! Logs on stderr: for people on a terminal, JSON elsewhere.
+//! Logs on stderr: text on a terminal, JSON elsewhere.
 
 use std::io::IsTerminal as _;
 
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging; `RUST_LOG` chooses what, INFO without it.
+/// Starts logging; `RUST_LOG` sets the filter, INFO by default.
 pub(crate) fn start() {
     let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
     let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter);

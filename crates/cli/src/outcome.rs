@@ -1,6 +1,8 @@
-//! How a command ends: an exit code that scripts can rely on, and words for the person who has to act.
+//! How a command ends: an exit code that scripts can rely on, and an error message with a hint.
 
-/// The answer of a command, as its exit code gives it.
+use crate::program::Program;
+
+/// The result of a command, as an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Yes,
@@ -24,10 +26,10 @@ impl Exit {
     /// What the code means, for help and reference.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
-            Self::Yes => "yes: it was done, or it is so",
-            Self::No => "no: unhealthy, would change, not found, or it failed",
-            Self::Usage => "the command cannot be run as given, or is not built in",
-            Self::Unreachable => "the cluster cannot be reached",
+            Self::Yes => "yes: done, healthy, found, or nothing would change",
+            Self::No => "no: failed, unhealthy, not found, or something would change",
+            Self::Usage => "usage: the command cannot be run as given, or is not built in",
+            Self::Unreachable => "unreachable: the cluster does not respond",
         }
     }
 }
@@ -35,21 +37,21 @@ impl Exit {
 /// A command that did not end well.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// What is said to the user: what and why, and a command to paste.
-    Told { exit: Exit, what: String, hint: String },
-    /// Whoever read our output has seen enough, as `head` does: that is success.
-    ReaderGone,
+    /// An error message: what and why, and a hint.
+    Error { exit: Exit, what: String, hint: String },
+    /// The reader of our output closed it, as `head` does: that is success.
+    BrokenPipe,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Told { exit, what: what.into(), hint: hint.into() }
+        Self::Error { exit, what: what.into(), hint: hint.into() }
     }
 
-    /// A command that this version explains but does not hold.
-    pub(crate) fn not_built_in(what: &str, program: crate::cli::Program) -> Self {
-        let hint = format!("see what this version serves: {} --version", program.spoken());
-        Self::new(Exit::Usage, format!("{what} not built into this version yet"), hint)
+    /// A command that this version documents but does not implement.
+    pub(crate) fn not_built_in(what: &str, program: Program) -> Self {
+        let hint = format!("see what this version has: {} --version", program.command());
+        Self::new(Exit::Usage, format!("{what} not part of this version"), hint)
     }
 }
 

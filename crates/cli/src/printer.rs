@@ -27,12 +27,12 @@ impl Printer {
         Self { out: io::stdout(), err: io::stderr(), quiet: false }
     }
 
-    /// Shows data and errors alone.
+    /// Suppresses notes.
     pub(crate) const fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
     }
 
-    /// Writes what was asked for.
+    /// Writes the data that was asked for.
     pub(crate) fn data(&self, text: &str) -> Result<(), Failure> {
         written(&mut self.out.lock(), text)
     }
@@ -42,19 +42,19 @@ impl Printer {
         written(&mut AutoStream::auto(self.out.lock()), &text.ansi().to_string())
     }
 
-    /// Writes what a person may like to know.
+    /// Writes a note for people.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             drop(writeln!(self.err.lock(), "{text}"));
         }
     }
 
-    /// Says what went wrong, if anything did, and turns the outcome into the exit code.
+    /// Prints the error, if there is one, and turns the outcome into the exit code.
     pub(crate) fn end(self, outcome: Result<Exit, Failure>) -> ExitCode {
         let exit = match outcome {
             Ok(exit) => exit,
-            Err(Failure::ReaderGone) => Exit::Yes,
-            Err(Failure::Told { exit, what, hint }) => {
+            Err(Failure::BrokenPipe) => Exit::Yes,
+            Err(Failure::Error { exit, what, hint }) => {
                 let text = format!("{ERROR}error:{ERROR:#} {what}\n\n{HINT}hint:{HINT:#} {hint}");
                 drop(writeln!(AutoStream::auto(self.err.lock()), "{text}"));
                 exit
@@ -67,10 +67,10 @@ impl Printer {
 fn written(out: &mut impl Write, text: &str) -> Result<(), Failure> {
     let Err(cause) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) else { return Ok(()) };
     if cause.kind() == io::ErrorKind::BrokenPipe {
-        return Err(Failure::ReaderGone);
+        return Err(Failure::BrokenPipe);
     }
     let what = format!("writing the output failed: {cause}");
-    Err(Failure::new(Exit::No, what, "see whether there is room where it goes: df -h ."))
+    Err(Failure::new(Exit::No, what, "check for free disk space: df -h ."))
 }
 
 #[cfg(test)]
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn a_reader_that_went_away_is_success_and_a_full_disk_is_not() {
-        assert_eq!(written(&mut Broken(io::ErrorKind::BrokenPipe), "text"), Err(Failure::ReaderGone));
-        let Err(Failure::Told { exit, .. }) = written(&mut Broken(io::ErrorKind::StorageFull), "text") else {
-            panic!("a full disk is told");
+        assert_eq!(written(&mut Broken(io::ErrorKind::BrokenPipe), "text"), Err(Failure::BrokenPipe));
+        let Err(Failure::Error { exit, .. }) = written(&mut Broken(io::ErrorKind::StorageFull), "text") else {
+            panic!("a full disk is an error");
         };
         assert_eq!(exit, Exit::No);
     }

@@ -1,17 +1,18 @@
-//! What clap found out about the words it was given, in our voice: an error, a blank line, a hint to paste.
+//! Usage errors in the form of all errors: what and why, a blank line, a hint.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::cli::{Program, definition};
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
+use crate::program::Program;
 
-/// Prints help and version where they were asked for, and explains everything else.
+/// Prints help and version if they were asked for; everything else is an error.
 pub(crate) fn explain(
     error: &clap::Error,
     words: &[OsString],
+    definition: &clap::Command,
     program: Program,
     printer: &Printer,
 ) -> Result<Exit, Failure> {
@@ -19,10 +20,10 @@ pub(crate) fn explain(
         printer.help(&error.render())?;
         return Ok(Exit::Yes);
     }
-    let help = format!("{} --help", command(words, program));
+    let help = format!("{} --help", command(words, definition, program));
     let hint = match suggestion(error) {
         Some(suggestion) => format!("did you mean {suggestion}? See {help}"),
-        None => format!("see how it is used: {help}"),
+        None => format!("see its usage: {help}"),
     };
     Err(Failure::new(Exit::Usage, what(error), hint))
 }
@@ -30,15 +31,15 @@ pub(crate) fn explain(
 fn what(error: &clap::Error) -> String {
     let get = |kind| error.get(kind).and_then(text);
     let (argument, value) = (get(ContextKind::InvalidArg), get(ContextKind::InvalidValue));
-    #[expect(clippy::wildcard_enum_match_arm, reason = "clap adds kinds; those without words of ours use clap's")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "clap adds kinds; those without a message here use clap's")]
     let ours = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            Some("no command named".to_owned())
+            Some("no command given".to_owned())
         }
         ErrorKind::InvalidSubcommand => {
             get(ContextKind::InvalidSubcommand).map(|word| format!("`{word}` is not a command"))
         }
-        ErrorKind::UnknownArgument => argument.map(|word| format!("`{word}` is not known here")),
+        ErrorKind::UnknownArgument => argument.map(|word| format!("`{word}` is not an argument of this command")),
         ErrorKind::MissingRequiredArgument => argument.map(|word| format!("`{word}` is missing")),
         ErrorKind::InvalidValue => match (argument, value.filter(|value| !value.is_empty())) {
             (Some(argument), Some(value)) => {
@@ -59,12 +60,11 @@ fn suggestion(error: &clap::Error) -> Option<String> {
     Some(format!("`{close}`"))
 }
 
-/// The program with the command that the words named, if they named one.
-fn command(words: &[OsString], program: Program) -> String {
-    let definition = definition(program);
+/// The program, with the command if one was given.
+fn command(words: &[OsString], definition: &clap::Command, program: Program) -> String {
     let named = words.iter().skip(1).find_map(|word| definition.find_subcommand(word));
     let named = named.map(|command| format!(" {}", command.get_name())).unwrap_or_default();
-    format!("{}{named}", program.spoken())
+    format!("{}{named}", program.command())
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "only values that are text have one")]

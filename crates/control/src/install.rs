@@ -1,5 +1,5 @@
-//! Puts our kinds and example objects into an API server: for `portolan up`, where nobody else does. On a cluster the
-//! kinds are applied by its administrator.
+//! Installs our custom resource definitions and example objects, for `portolan up` and tests. On a cluster the
+//! administrator applies the definitions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kube::discovery;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt};
 
-/// Why something could not be put there.
+/// Why something could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("applying {what} failed: {cause}")]
@@ -24,7 +24,7 @@ pub enum Error {
 const LIMIT: Duration = Duration::from_secs(30);
 const MANAGER: &str = "portolan-install";
 
-/// Applies every definition of ours and waits until all are served.
+/// Applies all custom resource definitions and waits until they are established.
 pub async fn definitions(client: &Client) -> Result<(), Error> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let definitions = portolan_api::crds();

@@ -1,13 +1,17 @@
 //! The operator and the node agent: capability folders on one runtime.
 //!
-//! A capability is a folder with the same files as its siblings (`observe`, `validate`, `act`, `status`) around
-//! a pure plan in `portolan_core`. Folders never import one another; what two need lives in [`runtime`].
-//! `examples/tickets` is the smallest complete loop on this runtime: read it first.
+//! A capability is a folder with the same files as its siblings around a pure plan in `portolan_core`, and one line in
+//! the table [`CAPABILITIES`]. The operator, the queries ([`query`]), the generated files in `deploy` ([`manifests`])
+//! and the scenarios iterate over such a table. Folders never import one another; what two need lives in [`runtime`].
+//! `examples/tickets` is the smallest complete capability: read it first.
 
 pub mod agent;
-pub mod answers;
+mod capability;
 pub mod egress;
 pub mod install;
+pub mod manifests;
 pub mod mesh;
-mod overlay;
+pub mod query;
 pub mod runtime;
+
+pub use capability::{CAPABILITIES, start};

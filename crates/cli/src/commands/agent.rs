@@ -1,12 +1,12 @@
 //! `portolan agent`: the data path of one node.
 
-use crate::cli::Program;
 use crate::outcome::{Exit, Failure};
+use crate::program::Program;
 
 /// Run the data path of this node: egress rules, gateway tunnels, probes
 ///
-/// One agent runs on each node and keeps the kernel's tables as the operator planned them; it goes on with what
-/// it has while the API server is away. This version has no agent built in yet: the command says so and exits 2.
+/// One agent runs on each node and programs the kernel as the operator planned. While the API server is unreachable, it
+/// keeps the last state. This version has no agent: the command prints an error and exits 2.
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,12 +1,12 @@
-//! `portolan completions`: what the shell needs to complete our words.
+//! `portolan completions`: completion scripts for shells.
 
 use clap_complete::Shell;
 
-use crate::cli::{Program, definition};
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
+use crate::program::Program;
 
-/// Print completions for a shell
+/// Print the completion script for a shell
 #[derive(Debug, Clone, Copy, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,10 +18,15 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) fn run(
+    args: Args,
+    mut definition: clap::Command,
+    program: Program,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let Args { shell } = args;
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut definition(program), program.file(), &mut text);
+    clap_complete::generate(shell, &mut definition, program.file(), &mut text);
     printer.data(&String::from_utf8_lossy(&text))?;
     Ok(Exit::Yes)
 }

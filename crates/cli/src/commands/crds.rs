@@ -10,14 +10,14 @@ use crate::printer::Printer;
 
 /// Print the custom resource definitions as YAML
 ///
-/// All go to stdout, one document each; with a folder, one file each is written there and named on stdout.
+/// They go to stdout, or with --output-dir into one file each, whose names go to stdout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   portolan crds | kubectl apply --server-side -f -
   portolan crds --output-dir deploy/crds")]
 pub(crate) struct Args {
-    /// Write one file per kind into this folder, and make it if need be
+    /// Folder to write one file per kind to; created if missing
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     output_dir: Option<PathBuf>,
 }
@@ -48,7 +48,7 @@ fn write(crds: &[CustomResourceDefinition], folder: &Path) -> Result<Vec<PathBuf
             format!("# Written by `portolan crds --output-dir`: changes made here are lost.\n---\n{}", yaml(crd)?);
         fs::create_dir_all(folder).and_then(|()| fs::write(&file, text)).map_err(|cause| {
             let what = format!("writing `{}` failed: {cause}", file.display());
-            Failure::new(Exit::No, what, format!("look at its owner and mode: ls -ld {}", folder.display()))
+            Failure::new(Exit::No, what, format!("check its owner and mode: ls -ld {}", folder.display()))
         })?;
         files.push(file);
     }
@@ -58,11 +58,7 @@ fn write(crds: &[CustomResourceDefinition], folder: &Path) -> Result<Vec<PathBuf
 fn yaml(crd: &CustomResourceDefinition) -> Result<String, Failure> {
     serde_saphyr::to_string(crd).map_err(|cause| {
         let what = format!("custom resource definition `{}` cannot be written as YAML: {cause}", name(crd));
-        Failure::new(
-            Exit::No,
-            what,
-            "this is a defect of portolan, please report it with the output of: portolan --version",
-        )
+        Failure::new(Exit::No, what, "this is a bug: please report it with the output of portolan --version")
     })
 }
 

@@ -1,21 +1,22 @@
-//! `portolan plan`: what would change, before it does.
+//! `portolan plan`: what a change would do.
 
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use portolan_control::answers;
+use portolan_control::query;
+use portolan_control::runtime::capability::Capability;
 use serde_json::Value;
 
-use crate::answer::{self, FormatArgs};
 use crate::cluster::ClusterArgs;
 use crate::outcome::{Exit, Failure};
+use crate::output::{self, FormatArgs};
 use crate::printer::Printer;
 
-/// Show what would move if these objects were applied, and why; write nothing
+/// Show what applying objects would change, without writing anything
 ///
-/// The cluster is read, the objects are laid over it, and both are planned as the operator plans, with its default
-/// flags: addresses that would move, and what proxies would be told. Exits 1 when something would change, so that a
-/// script can ask.
+/// The cluster is planned as the operator plans it with its default flags, without and with the objects, and the
+/// differences are printed: addresses that would move, requests that proxies would get. Exits 1 if something would
+/// change.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -23,7 +24,7 @@ Examples:
   portolan plan -f - -o json
   portolan plan -f change.yaml --kubeconfig portolan.kubeconfig")]
 pub(crate) struct Args {
-    /// Read the objects from this file, YAML or JSON; - is stdin
+    /// File with the objects, YAML or JSON; - is stdin
     #[arg(short, long, value_name = "FILE", required = true, help_heading = "Change")]
     filename: Vec<PathBuf>,
 
@@ -33,13 +34,14 @@ pub(crate) struct Args {
     cluster: ClusterArgs,
 }
 
-pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) fn run(args: Args, table: &[&Capability], printer: &Printer) -> Result<Exit, Failure> {
     let Args { filename, format, cluster } = args;
     let mut changes = Vec::new();
     for file in &filename {
         changes.extend(objects(file)?);
     }
-    answer::show(async { Ok(answers::plan(&cluster.client().await?, changes).await) }, &format, printer)
+    let result = output::ask(async { Ok(query::plan(table, &cluster.client().await?, changes).await) })?;
+    output::show(&result, &format, printer)
 }
 
 /// Every document of a file; a List counts as its items.

@@ -7,9 +7,9 @@ use crate::outcome::{Exit, Failure};
 
 /// Run the multi-protocol proxy, configured over l7mp's REST API
 ///
-/// It takes streams and datagrams in on one protocol, leads them through middlepoints, and out on another: UDP, TCP,
-/// WebSocket, HTTP, Unix sockets, JSONSocket. It holds no credentials of any cluster. SIGTERM drains it, SIGHUP makes it
-/// read its file again. The program `portolan-proxy` is the same without the rest of portolan.
+/// It forwards streams and datagrams from one protocol to another: UDP, TCP, WebSocket, HTTP, Unix sockets, JSONSocket.
+/// It has no credentials of a cluster. SIGTERM drains it, SIGHUP reloads its file. The program `portolan-proxy` is the
+/// same proxy without the other commands.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

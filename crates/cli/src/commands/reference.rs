@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Arg;
 
-use crate::cli::{Program, after_help, definition};
+use crate::help::after_help;
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
 
@@ -21,9 +21,9 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) fn run(args: Args, definition: clap::Command, printer: &Printer) -> Result<Exit, Failure> {
     let Args { output } = args;
-    let text = markdown();
+    let text = markdown(definition);
     match output {
         None => printer.data(&text)?,
         Some(file) => fs::write(&file, text).map_err(|cause| {
@@ -34,8 +34,7 @@ pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
     Ok(Exit::Yes)
 }
 
-fn markdown() -> String {
-    let mut command = definition(Program::Portolan);
+fn markdown(mut command: clap::Command) -> String {
     command.build();
     let mut blocks = vec!["<!-- Written by `cargo xtask docs`: changes made here are lost. -->".to_owned()];
     blocks.extend(section(&command, 1));
@@ -58,7 +57,7 @@ fn section(command: &clap::Command, level: usize) -> Vec<String> {
         format!("| `{}` | {} |", command.get_name(), cell(&about))
     });
     blocks.extend(table("| command | what it does |\n|---|---|", commands));
-    // a flag of every command is described once, with the program
+    // a global flag is described once, with the program
     let described = |arg: &&Arg| !arg.is_hide_set() && (level == 1 || !arg.is_global_set()) && arg.get_id() != "help";
     let arguments = command.get_arguments().filter(described).map(row);
     let head = "| argument | environment | default | what it does |\n|---|---|---|---|";

@@ -1,4 +1,4 @@
-//! `portolan send`: one datagram out, what comes back printed.
+//! `portolan send`: sends a datagram and prints the replies.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
 
-/// Send a datagram and print what comes back
+/// Send a datagram and print the replies
 ///
-/// It shows whether a way through the mesh carries packets, from the port that a rule asks for: exit 0 with an answer on
-/// each line, 1 in silence.
+/// It checks that a listener of the mesh forwards packets, from the source port that a rule matches. Each reply is a
+/// line; exits 1 if there are too few.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -18,22 +18,22 @@ Examples:
   portolan send udp://127.77.0.1:8001 hello --from 127.0.0.1:8001 --answers 0
   portolan send udp://127.77.0.1:8002 --from 127.0.0.1:8002 --timeout 60")]
 pub(crate) struct Args {
-    /// Where to
+    /// The destination
     #[arg(value_name = "udp://ADDRESS:PORT", value_parser = target)]
     to: SocketAddr,
 
-    /// What to send; without it nothing, to print what arrives
+    /// The payload; without it nothing is sent, and what arrives is printed
     text: Option<String>,
 
-    /// Send from here; without it from a free port
+    /// Source address and port; a free port by default
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Datagram")]
     from: Option<SocketAddr>,
 
-    /// Wait for as many answers
+    /// Number of replies to wait for
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Datagram")]
     answers: usize,
 
-    /// Wait for so many seconds
+    /// Seconds to wait
     #[arg(long, value_name = "SECONDS", default_value_t = 2, help_heading = "Datagram")]
     timeout: u64,
 }
@@ -46,11 +46,11 @@ fn target(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
     let Args { to, text, from, answers, timeout } = args;
     let failed = |what: &str, cause: std::io::Error| {
-        Failure::new(Exit::No, format!("{what}: {cause}"), "see who has which port: ss -lnup")
+        Failure::new(Exit::No, format!("{what}: {cause}"), "list the UDP ports in use: ss -lnup")
     };
     let socket = UdpSocket::bind(from.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))))
-        .map_err(|cause| failed("the port to send from cannot be opened", cause))?;
-    // not connected: a word that nobody listens there yet must not end the wait for who does
+        .map_err(|cause| failed("opening the source port failed", cause))?;
+    // not connected: an ICMP error from a port that is not open yet must not end the wait
     if let Some(text) = &text {
         socket.send_to(text.as_bytes(), to).map_err(|cause| failed("sending failed", cause))?;
     }
@@ -59,12 +59,12 @@ pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
     let mut heard = 0;
     while heard < answers {
         let left = end.saturating_duration_since(Instant::now());
-        let silence = || {
-            let what = format!("{heard} of {answers} answers within {timeout} s");
-            Failure::new(Exit::No, what, "see whether a way leads there: kubectl get vsvc,tr -A")
+        let too_few = || {
+            let what = format!("{heard} of {answers} replies within {timeout} s");
+            Failure::new(Exit::No, what, "check that the listener is programmed: portolan status mesh")
         };
         if left.is_zero() {
-            return Err(silence());
+            return Err(too_few());
         }
         socket.set_read_timeout(Some(left)).map_err(|cause| failed("waiting failed", cause))?;
         match socket.recv_from(&mut buffer) {
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
                 heard += 1;
             }
             Ok(_) => {}
-            Err(cause) if matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Err(silence()),
+            Err(cause) if matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Err(too_few()),
             Err(cause) => return Err(failed("waiting failed", cause)),
         }
     }

@@ -7,20 +7,22 @@ use std::time::Duration;
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use portolan_apiserver::running::{Options, Running};
 use portolan_control::agent::{pods, simulated};
+use portolan_control::install;
+use portolan_control::query::list_of;
 use portolan_control::runtime::app::{self, Process};
-use portolan_control::{egress, install, mesh};
+use portolan_control::runtime::capability::{Capability, Platform, Starter, names};
 
-use crate::cli::Program;
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
+use crate::program::Program;
 
 /// Run everything in one process on an embedded Kubernetes API server
 ///
-/// Real `kubectl` works against it, and no cluster is needed. It writes a kubeconfig, simulates a few Ready nodes and
-/// runs until Ctrl-C. Egress runs on it, with agents that are simulated like the nodes: everything is as on a cluster,
-/// only no packet goes anywhere. The mesh runs on it with real proxies: pods whose containers are all of image `portolan`
-/// are processes of this machine, each pod on a loopback address of its own (127.77.x.y), and carry packets. It is for
-/// one machine; on several, run the operator on Kubernetes itself.
+/// No cluster is needed, and kubectl works against it. It writes a kubeconfig, simulates three Ready nodes and runs
+/// until Ctrl-C. Egress runs with simulated node agents: all objects behave as on a cluster, but no packets flow. The
+/// mesh runs with real proxies: pods whose containers all have image `portolan` run as local processes, each pod with
+/// its own loopback address (127.77.x.y), and packets flow. It is for one machine; for more, run the operator on
+/// Kubernetes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,11 +30,11 @@ Examples:
   portolan up --data-dir state --listen 127.0.0.1:6443
   portolan up --empty --kubeconfig /tmp/portolan.kubeconfig")]
 pub(crate) struct Args {
-    /// Keep objects and certificates here across restarts; without it everything is gone at the end
+    /// Folder that keeps objects and certificates across restarts; in memory by default
     #[arg(long, value_name = "DIR", env = "PORTOLAN_DATA_DIR", help_heading = "API server")]
     data_dir: Option<PathBuf>,
 
-    /// Listen here; port 0 takes a free one
+    /// Address of the API server; port 0 takes a free one
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -42,7 +44,7 @@ pub(crate) struct Args {
     )]
     listen: SocketAddr,
 
-    /// Write the administrator's kubeconfig here
+    /// File to write the administrator's kubeconfig to
     #[arg(
         long,
         value_name = "FILE",
@@ -52,21 +54,21 @@ pub(crate) struct Args {
     )]
     kubeconfig: PathBuf,
 
-    /// Start without simulated nodes and without the examples
+    /// Start without simulated nodes and example objects
     #[arg(long, help_heading = "API server")]
     empty: bool,
 }
 
-/// As many as show addresses moving from one to several others.
+/// Enough to see the addresses of one node move to several others.
 const NODES: usize = 3;
 
 /// The image of pods that run as processes.
 const IMAGE: &str = "portolan";
 
-/// What is there at the start, unless it is to be empty.
+/// Example objects, applied at the start.
 const EXAMPLES: [&str; 1] = [include_str!("../../../../examples/egress/gateway.yaml")];
 
-pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: &Printer) -> Result<Exit, Failure> {
     let Args { data_dir, listen, kubeconfig, empty } = args;
     let nodes = if empty { 0 } else { NODES };
     let options = Options {
@@ -95,16 +97,20 @@ pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exi
             folder: folder.path().to_owned(),
             namespace: String::new(),
         };
-        let mut mesh = mesh::Options::default();
-        mesh.settings.loopback_pods = Some(claim.range.into());
+        let platform = Platform { api_server: None, loopback_pods: Some(claim.range.into()) };
+        let starters: Result<Vec<Starter>, _> =
+            table.iter().map(|capability| (capability.configure)(&capability.defaults(), &platform)).collect();
+        let starters = starters.map_err(|error| failed(&error, program))?;
+        let mut started = Ok(None);
         let process = Process::start(client, alone(), |ctx, registry| {
-            drop(egress::start(ctx, registry, egress::Options::default()));
+            started = portolan_control::start(starters, None, ctx, registry);
             simulated::start(ctx);
-            drop(mesh::start(ctx, registry, mesh));
             pods::start(ctx, pods);
         })
         .map_err(|error| failed(&error, program))?;
-        printer.note(&welcome(running.url(), &kubeconfig.display().to_string(), nodes, data_dir.is_some()));
+        started.map_err(|error| failed(&error, program))?;
+        let kept = data_dir.is_some();
+        printer.note(&welcome(running.url(), &kubeconfig.display().to_string(), nodes, kept, table));
         let ended = process.run().await;
         printer.note("stopped");
         running.stop().await;
@@ -140,20 +146,21 @@ fn examples() -> Vec<DynamicObject> {
     EXAMPLES.iter().flat_map(read).collect()
 }
 
-fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool) -> String {
-    let kept = if kept { "kept across restarts" } else { "in memory, gone at the end: keep them with --data-dir DIR" };
+fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool, table: &[&Capability]) -> String {
+    let kept = if kept { "kept across restarts" } else { "in memory: keep them with --data-dir DIR" };
+    let (running, verb) = (list_of(&names(table), "and"), if table.len() == 1 { "runs" } else { "run" });
     format!(
         "the API server listens on {url}, with {nodes} simulated nodes; objects are {kept}\n\
-         egress and the mesh run on it; try them in another shell:\n\
+         {running} {verb} on it; in another shell:\n\
          \n  export KUBECONFIG={kubeconfig}\
-         \n  kubectl get nodes,egw,egp,addr -A                       who leaves with which address, from where\
-         \n  kubectl label node node-1 portolan.dev/egress-drain=true    and watch the addresses move\
-         \n  portolan why policy default/web                         why it is so\
-         \n  kubectl apply -f examples/mesh-1                        a mesh of real proxies on this machine\n\
+         \n  kubectl get nodes,egw,egp,addr -A                       which policy has which address, on which node\
+         \n  kubectl label node node-1 portolan.dev/egress-drain=true    and its addresses move\
+         \n  portolan why policy default/web                         explains each step\
+         \n  kubectl apply -f examples/mesh-1                        starts real proxies on this machine\n\
          \nCtrl-C stops it"
     )
 }
 
 fn failed(what: &impl std::fmt::Display, program: Program) -> Failure {
-    Failure::new(Exit::No, what.to_string(), format!("see its flags: {} up --help", program.spoken()))
+    Failure::new(Exit::No, what.to_string(), format!("see its usage: {} up --help", program.command()))
 }

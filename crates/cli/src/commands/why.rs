@@ -1,16 +1,17 @@
 //! `portolan why`: a decision, step by step.
 
-use portolan_control::answers;
+use portolan_control::query;
+use portolan_control::runtime::capability::Capability;
 
-use crate::answer::{self, FormatArgs};
 use crate::cluster::ClusterArgs;
 use crate::outcome::{Exit, Failure};
+use crate::output::{self, FormatArgs};
 use crate::printer::Printer;
 
-/// Explain a decision step by step: why an address, a policy, a pod or a way is as it is
+/// Explain the state of an object step by step
 ///
-/// The same pure plan that the operator acts on is made from the cluster as it stands. Exits 1 when what is asked
-/// about has no way out, or is not in force.
+/// The cluster is read and planned as the operator plans it, and every step of the decision is printed. Exits 1 if the
+/// object is not ready or not programmed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,13 +20,13 @@ Examples:
   portolan why vsvc gateway-vsvc
   portolan why pod shop/web-0 203.0.113.7 -o json")]
 pub(crate) struct Args {
-    /// What it is: eip, policy or pod; vsvc, route, target or rule
+    /// The kind of the object
     kind: String,
 
-    /// Its name: an address, NAMESPACE/NAME, or a NAME alone for a cluster policy and in namespace default
+    /// The name of the object; in namespace `default` unless it is NAMESPACE/NAME
     name: String,
 
-    /// For a pod: where it sends to
+    /// For a pod: the destination of its packets
     destination: Option<String>,
 
     #[command(flatten)]
@@ -34,8 +35,18 @@ pub(crate) struct Args {
     cluster: ClusterArgs,
 }
 
-pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
+/// Lists the kinds that can be explained.
+pub(crate) fn with_capabilities(command: clap::Command, table: &[&Capability]) -> clap::Command {
+    let kinds = format!("The kind of the object: {}", query::list_of(&query::why_words(table), "or"));
+    let lines = query::questions(table).map(|why| format!("- {}: {}", why.words.join(", "), why.about));
+    let more = format!("{kinds}\n\n{}", lines.collect::<Vec<_>>().join("\n"));
+    command.mut_arg("kind", |arg| arg.help(kinds).long_help(more))
+}
+
+pub(crate) fn run(args: Args, table: &[&Capability], printer: &Printer) -> Result<Exit, Failure> {
     let Args { kind, name, destination, format, cluster } = args;
-    let ask = async { Ok(answers::why(&cluster.client().await?, &kind, &name, destination.as_deref()).await) };
-    answer::show(ask, &format, printer)
+    let result = output::ask(async {
+        Ok(query::why(table, &cluster.client().await?, &kind, &name, destination.as_deref()).await)
+    })?;
+    output::show(&result, &format, printer)
 }

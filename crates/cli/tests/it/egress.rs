@@ -24,7 +24,7 @@ fn addresses_move_when_a_node_is_not_ready_and_portolan_says_why() -> anyhow::Re
         std::thread::sleep(Duration::from_millis(50));
     }
     let why = ask(&up, "why policy default/web");
-    assert!(why.stderr.contains(&format!("leaves with 10.6.1.55 through node {target}")), "{why:?}");
+    assert!(why.stderr.contains(&format!("leave with 10.6.1.55 through node {target}")), "{why:?}");
     assert!(ask(&up, "why eip 10.6.1.55").stdout.contains(&target));
     up.stop()?;
     Ok(())

@@ -1,36 +1,35 @@
 use crate::{Ran, portolan};
 
 #[test]
-fn a_command_that_is_not_there_yet_says_so_and_exits_2() {
-    for (line, error) in [
-        ("agent", "the node agent is not built into this version yet"),
-        ("operator --capabilities ipam", "capability `ipam` is not built into this version yet"),
-        (
-            "operator --capabilities mirror,egress,gateway",
-            "capabilities `gateway`, `mirror` are not built into this version yet",
-        ),
-    ] {
-        assert_eq!(portolan(line), told(error, "see what this version serves: portolan --version"), "{line}");
-    }
+fn a_command_that_this_version_lacks_says_so_and_exits_2() {
+    let error = "the node agent is not part of this version";
+    assert_eq!(portolan("agent"), told(error, "see what this version has: portolan --version"));
+}
+
+#[test]
+fn flags_that_contradict_each_other_are_refused_before_a_cluster_is_asked() {
+    let error = "--egress-no-ipv4 and --egress-no-ipv6 together leave no address family";
+    let ran = portolan("operator --egress-no-ipv4 --egress-no-ipv6 --kubeconfig none");
+    assert_eq!(ran, told(error, "see its usage: portolan operator --help"));
 }
 
 #[test]
 fn words_that_are_not_understood_are_explained_with_a_command_to_paste() {
     for (line, error, hint) in [
-        ("", "no command named", "see how it is used: portolan --help"),
-        ("sail", "`sail` is not a command", "see how it is used: portolan --help"),
+        ("", "no command given", "see its usage: portolan --help"),
+        ("sail", "`sail` is not a command", "see its usage: portolan --help"),
         ("operater", "`operater` is not a command", "did you mean `operator`? See portolan --help"),
-        ("up --fast", "`--fast` is not known here", "see how it is used: portolan up --help"),
+        ("up --fast", "`--fast` is not an argument of this command", "see its usage: portolan up --help"),
         (
             "crds --outputdir x",
-            "`--outputdir` is not known here",
+            "`--outputdir` is not an argument of this command",
             "did you mean `--output-dir`? See portolan crds --help",
         ),
-        ("crds --output-dir", "`--output-dir <DIR>` needs a value", "see how it is used: portolan crds --help"),
-        ("completions", "`<SHELL>` is missing", "see how it is used: portolan completions --help"),
+        ("crds --output-dir", "`--output-dir <DIR>` needs a value", "see its usage: portolan crds --help"),
+        ("completions", "`<SHELL>` is missing", "see its usage: portolan completions --help"),
         (
             "operator --capabilities egres",
-            "`egres` is not a value of `--capabilities <NAME>`: use gateway, egress, ipam, mirror, mesh",
+            "`egres` is not a value of `--capabilities <NAME>`: use egress, mesh",
             "did you mean `egress`? See portolan operator --help",
         ),
         (
@@ -41,9 +40,9 @@ fn words_that_are_not_understood_are_explained_with_a_command_to_paste() {
         (
             "proxy -l loud",
             "`loud` is not a value of `--log-level <LEVEL>`: use silly, verbose, info, notice, warn, error, silent",
-            "see how it is used: portolan proxy --help",
+            "see its usage: portolan proxy --help",
         ),
-        ("-q -q up", "the argument '--quiet' cannot be used multiple times", "see how it is used: portolan up --help"),
+        ("-q -q up", "the argument '--quiet' cannot be used multiple times", "see its usage: portolan up --help"),
     ] {
         assert_eq!(portolan(line), told(error, hint), "{line}");
     }
@@ -52,7 +51,7 @@ fn words_that_are_not_understood_are_explained_with_a_command_to_paste() {
 #[test]
 fn quiet_silences_notes_but_not_errors() {
     let unreachable = "status egress --kubeconfig none";
-    assert!(portolan(unreachable).stderr.starts_with("error: no cluster to speak to"));
+    assert!(portolan(unreachable).stderr.starts_with("error: no cluster configured"));
     assert_eq!(portolan(&format!("{unreachable} -q")), portolan(unreachable), "an error is not a note");
     assert_eq!(portolan(unreachable).exit, Some(3));
     assert_ne!(portolan("agent -q").stderr, "");

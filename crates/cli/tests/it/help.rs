@@ -20,12 +20,12 @@ Commands:
   operator     Run the control plane against a cluster
   agent        Run the data path of this node: egress rules, gateway tunnels, probes
   proxy        Run the multi-protocol proxy, configured over l7mp's REST API
-  send         Send a datagram and print what comes back
-  plan         Show what would move if these objects were applied, and why; write nothing
-  why          Explain a decision step by step: why an address, a policy, a pod or a way is as it is
-  status       Show how a capability stands, or what the loss of a node would move
+  send         Send a datagram and print the replies
+  plan         Show what applying objects would change, without writing anything
+  why          Explain the state of an object step by step
+  status       Show the state of all capabilities or of one, or simulate the loss of a node
   crds         Print the custom resource definitions as YAML
-  completions  Print completions for a shell
+  completions  Print the completion script for a shell
 
 Options:
   -h, --help     Print help
@@ -40,10 +40,10 @@ Examples:
   portolan crds | kubectl apply --server-side -f -
 
 Exit codes:
-  0  yes: it was done, or it is so
-  1  no: unhealthy, would change, not found, or it failed
-  2  the command cannot be run as given, or is not built in
-  3  the cluster cannot be reached
+  0  yes: done, healthy, found, or nothing would change
+  1  no: failed, unhealthy, not found, or something would change
+  2  usage: the command cannot be run as given, or is not built in
+  3  unreachable: the cluster does not respond
 "
     );
 }
@@ -66,7 +66,7 @@ fn a_command_with_flags_shows_headings_environment_and_values() {
     let Ran { stdout, .. } = portolan("operator --help");
     for part in [
         "Capabilities:\n      --capabilities <NAME>\n",
-        "          - egress:  Out: fixed source addresses for pods\n",
+        "          - egress: Out: fixed source addresses for pods\n",
         "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress,mesh]\n",
         "Webhook:\n      --webhook-listen <ADDRESS>\n",
         "Mesh:\n      --cluster-domain <DOMAIN>\n",

@@ -7,6 +7,7 @@ mod help;
 mod mesh;
 mod operator;
 mod proxy;
+mod tickets;
 mod up;
 
 use std::path::Path;

@@ -21,7 +21,7 @@ fn until(what: &str, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow:
     Ok(())
 }
 
-/// The gateway's address, once everything is in force.
+/// The gateway's address, once everything is programmed.
 fn programmed(up: &Up, services: &str) -> anyhow::Result<String> {
     if let Err(error) = up.kubectl(&format!("wait --for=condition=Programmed --timeout=60s {services}")) {
         anyhow::bail!("{error}\n{}", up.kubectl("get pods,vsvc,tr -o wide")?);
@@ -49,7 +49,7 @@ fn the_first_example_carries_packets_survives_a_restart_and_leaves_no_process() 
     for port in [8900 + offset, 9100 + offset] {
         let Ran { exit, stdout, stderr } = send(&gateway, port, 1);
         assert_eq!((exit, stdout.as_str()), (Some(1), ""), "{stderr}");
-        assert!(stderr.contains("0 of 1 answers within 1 s"), "{stderr}");
+        assert!(stderr.contains("0 of 1 replies within 1 s"), "{stderr}");
     }
     let shown = up.kubectl("get pods -o wide")?;
     assert!(shown.contains("Running") && shown.contains("127.77."), "{shown}");
@@ -103,7 +103,7 @@ fn a_pod_that_cannot_run_says_why() -> anyhow::Result<()> {
     std::fs::write(&file, pod)?;
     up.kubectl(&format!("apply -f {}", file.display()))?;
     let why = "get pod p -o jsonpath={.status.containerStatuses[0].state.waiting.message}";
-    until("its status says what is wrong", || Ok(up.kubectl(why)?.contains("`--no-such-flag` is not known")))?;
+    until("its status says what is wrong", || Ok(up.kubectl(why)?.contains("`--no-such-flag` is not an argument")))?;
     up.kubectl("delete pod p --timeout=60s")?;
 
     std::fs::write(&file, pod.replace("\"proxy\",\"--no-such-flag\"", "\"agent\""))?;

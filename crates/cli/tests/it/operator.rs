@@ -58,7 +58,7 @@ fn questions_about_the_mesh_exit_as_others_do_and_the_old_spelling_is_named() ->
     assert_eq!(why.exit, Some(1), "{why:?}");
     let words: Vec<&str> = why.stdout.split_whitespace().collect();
     assert!(words.windows(3).any(|words| words == ["destination", "nobody", "4"]), "{why:?}");
-    assert!(why.stderr.contains("Route default/r is not in force: RefNotFound"), "{why:?}");
+    assert!(why.stderr.contains("Route default/r is not programmed: RefNotFound"), "{why:?}");
     let yaml = ask("why rte default/r -o yaml");
     assert!(yaml.stdout.contains("destination: nobody"), "the normal form: {yaml:?}");
     let absent = ask("why vsvc v");

@@ -1,5 +1,6 @@
 //! The smallest complete capability on the runtime: read `capability/` before you write one. The tests of the runtime
-//! run this program, as two replicas that are killed.
+//! run this program as two replicas that are killed. `portolan-tickets`, an example of the crate `portolan`, has all
+//! commands of `portolan` with this capability as one more line in the table.
 
 mod capability;
 
@@ -9,7 +10,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portolan_control::runtime::app::{self, Options};
+use portolan_control::runtime::capability::Platform;
 use portolan_control::runtime::lease;
+
+use capability::CAPABILITY;
 
 fn main() -> anyhow::Result<()> {
     let [kubeconfig, namespace, identity] = arguments()?;
@@ -26,8 +30,11 @@ async fn operate(kubeconfig: &str, namespace: String, identity: String) -> anyho
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
+    let flags = (CAPABILITY.options)(clap::Command::new("tickets"));
+    let flags = flags.try_get_matches_from(["tickets", "--tickets-namespace", &namespace])?;
+    let starter = (CAPABILITY.configure)(&flags, &Platform::default())?;
     let election = lease::Options {
-        namespace: namespace.clone(),
+        namespace,
         name: "tickets".into(),
         identity: identity.clone(),
         duration: Duration::from_secs(3),
@@ -41,6 +48,11 @@ async fn operate(kubeconfig: &str, namespace: String, identity: String) -> anyho
         instance: identity,
     };
     let client = kube::Client::try_from(config)?;
-    app::run(client, options, |ctx, _registry| capability::start(ctx, namespace)).await?;
-    Ok(())
+    let mut started = Ok(None);
+    let start = |ctx: &app::Ctx, registry: &mut prometheus_client::registry::Registry| {
+        started = portolan_control::start(vec![starter], None, ctx, registry);
+    };
+    let process = app::Process::start(client, options, start)?;
+    started?;
+    Ok(process.run().await?)
 }

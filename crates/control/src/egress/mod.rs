@@ -17,12 +17,14 @@
 //! what is recorded.
 
 mod act;
-pub(crate) mod answers;
 mod claim_gc;
 mod events;
+mod kinds;
 mod metrics;
 mod model;
 mod observe;
+mod options;
+mod query;
 mod ranges;
 mod recorded;
 mod selected;
@@ -50,6 +52,7 @@ use self::model::{Dirty, Model};
 use self::observe::Probation;
 use self::startup_grace::worth_waiting_for;
 use crate::runtime::app::Ctx;
+use crate::runtime::capability::Capability;
 use crate::runtime::due::WriteQueues;
 use crate::runtime::events::Recorder;
 use crate::runtime::lease::Term;
@@ -81,6 +84,17 @@ impl Default for Options {
         }
     }
 }
+
+/// Egress as a value.
+pub const CAPABILITY: Capability = Capability {
+    name: "egress",
+    description: "Out: fixed source addresses for pods",
+    kinds: kinds::KINDS,
+    options: <options::EgressArgs as clap::Args>::augment_args,
+    configure: options::configure,
+    admission: Some(webhooks::ADMISSION),
+    queries: query::QUERIES,
+};
 
 /// Starts the loop on the process's tasks.
 pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {

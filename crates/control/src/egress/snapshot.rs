@@ -1,4 +1,4 @@
-//! A cluster as it stands, read once: for questions, and with objects laid over it for plans of what would change.
+//! The objects of a cluster, read once for a query; a plan merges changes into them.
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -15,8 +15,8 @@ use super::model::Model;
 use super::observe::{Cache, Probation};
 use super::slim::{CalicoPool, Pod};
 use super::validate::Families;
-use crate::answers::Unanswered;
-use crate::overlay::{all, lay};
+use crate::runtime::overlay::{list_all, merge_object};
+use crate::runtime::query::QueryError;
 use crate::runtime::store::Store;
 
 /// Every object that a decision may look at.
@@ -37,40 +37,40 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Reads the cluster. Kinds that are not installed have no objects.
-    pub(super) async fn read(client: &Client) -> Result<Self, Unanswered> {
+    pub(super) async fn read(client: &Client) -> Result<Self, QueryError> {
         Ok(Self {
-            gateways: all(client, "egressgateways").await?,
-            policies: all(client, "egresspolicies").await?,
-            cluster_policies: all(client, "egressclusterpolicies").await?,
-            claims: all(client, "addressclaims").await?,
-            tunnels: all(client, "egresstunnels").await?,
-            infos: all(client, "egressclusterinfos").await?,
-            nodes: all(client, "nodes").await?,
-            namespaces: all(client, "namespaces").await?,
-            pods: all(client, "pods").await?,
-            service_cidrs: all(client, "servicecidrs").await?,
-            calico_pools: all(client, "ippools").await?,
+            gateways: list_all(client, "egressgateways").await?,
+            policies: list_all(client, "egresspolicies").await?,
+            cluster_policies: list_all(client, "egressclusterpolicies").await?,
+            claims: list_all(client, "addressclaims").await?,
+            tunnels: list_all(client, "egresstunnels").await?,
+            infos: list_all(client, "egressclusterinfos").await?,
+            nodes: list_all(client, "nodes").await?,
+            namespaces: list_all(client, "namespaces").await?,
+            pods: list_all(client, "pods").await?,
+            service_cidrs: list_all(client, "servicecidrs").await?,
+            calico_pools: list_all(client, "ippools").await?,
         })
     }
 
-    /// Lays objects over what is there, as applying them would: what they leave out stays.
-    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), Unanswered> {
+    /// Merges objects into those of the cluster, as applying them would.
+    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             let kind = change["kind"].as_str().unwrap_or_default().to_owned();
             match kind.as_str() {
-                "EgressGateway" => lay(&mut self.gateways, change)?,
-                "EgressPolicy" => lay(&mut self.policies, change)?,
-                "EgressClusterPolicy" => lay(&mut self.cluster_policies, change)?,
-                "EgressTunnel" => lay(&mut self.tunnels, change)?,
-                "EgressClusterInfo" => lay(&mut self.infos, change)?,
-                "AddressClaim" => lay(&mut self.claims, change)?,
-                "Node" => lay(&mut self.nodes, change)?,
-                "Namespace" => lay(&mut self.namespaces, change)?,
-                "Pod" => lay(&mut self.pods, change)?,
+                "EgressGateway" => merge_object(&mut self.gateways, change)?,
+                "EgressPolicy" => merge_object(&mut self.policies, change)?,
+                "EgressClusterPolicy" => merge_object(&mut self.cluster_policies, change)?,
+                "EgressTunnel" => merge_object(&mut self.tunnels, change)?,
+                "EgressClusterInfo" => merge_object(&mut self.infos, change)?,
+                "AddressClaim" => merge_object(&mut self.claims, change)?,
+                "Node" => merge_object(&mut self.nodes, change)?,
+                "Namespace" => merge_object(&mut self.namespaces, change)?,
+                "Pod" => merge_object(&mut self.pods, change)?,
                 other => {
-                    return Err(Unanswered::Unclear {
-                        what: format!("objects of kind `{other}` change nothing that is planned here"),
-                        hint: "give objects of egress or of the mesh, Services, Nodes, Namespaces or Pods".to_owned(),
+                    return Err(QueryError::Invalid {
+                        what: format!("egress does not plan changes to {other}"),
+                        hint: "give objects of the kinds of egress, Nodes, Namespaces or Pods".to_owned(),
                     });
                 }
             }

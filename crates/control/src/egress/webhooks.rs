@@ -7,7 +7,6 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use kube::ResourceExt;
-use kube::api::ObjectMeta;
 use kube::core::admission::{AdmissionRequest, Operation};
 use portolan_api::egress::{EgressClusterInfo, EgressClusterPolicy, EgressGateway, EgressIp, EgressPolicy, IpPools};
 use portolan_api::well_known::egress as words;
@@ -21,10 +20,18 @@ use super::ranges;
 use super::validate::{
     CheckedGateway, Gateways, PolicyView, Problem, gateways, node_mode_warning, policy, policy_warnings, resolve,
 };
+use crate::runtime::capability::Admission;
 use crate::runtime::webhook::{Denied, Hook, Warnings, Webhooks};
 
 /// The name of both webhook configurations.
 pub const NAME: &str = "portolan-egress";
+
+/// What API servers ask.
+pub(super) const ADMISSION: Admission = Admission {
+    name: NAME,
+    validating: &[VALIDATE_GATEWAY, VALIDATE_POLICY, VALIDATE_CLUSTER_POLICY, VALIDATE_CLUSTER_INFO],
+    mutating: &[DEFAULT_GATEWAY, DEFAULT_POLICY, DEFAULT_CLUSTER_POLICY],
+};
 
 const fn hook(path: &'static str, resource: &'static str, operations: &'static [&'static str]) -> Hook {
     Hook { group: "egressgateway.spidernet.io", version: "v1beta1", path, resource, operations }
@@ -44,15 +51,7 @@ const DEFAULT_CLUSTER_POLICY: Hook = hook("/mutate-egressclusterpolicy", "egress
 pub fn configurations(
     client: impl Fn(&str) -> WebhookClientConfig,
 ) -> (ValidatingWebhookConfiguration, MutatingWebhookConfiguration) {
-    let metadata = || ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-    let validating = [VALIDATE_GATEWAY, VALIDATE_POLICY, VALIDATE_CLUSTER_POLICY, VALIDATE_CLUSTER_INFO];
-    let mutating = [DEFAULT_GATEWAY, DEFAULT_POLICY, DEFAULT_CLUSTER_POLICY];
-    let validating = validating.map(|hook| hook.configured(&client(hook.path)));
-    let mutating = mutating.map(|hook| hook.configured(&client(hook.path)));
-    (
-        ValidatingWebhookConfiguration { metadata: metadata(), webhooks: Some(validating.into()) },
-        MutatingWebhookConfiguration { metadata: metadata(), webhooks: Some(mutating.into()) },
-    )
+    (ADMISSION.validating(&client), ADMISSION.mutating(&client))
 }
 
 /// Adds the handlers of this capability.

@@ -15,14 +15,16 @@
 //! at all of them.
 
 mod act;
-pub(crate) mod answers;
 mod events;
 mod intern;
+mod kinds;
 mod metrics;
 mod model;
 mod observe;
+mod options;
 mod owner;
 pub mod pod;
+mod query;
 mod snapshot;
 mod status;
 mod validate;
@@ -51,6 +53,7 @@ use self::owner::Owner;
 use self::status::{Owned, Reporting};
 use crate::runtime::Error;
 use crate::runtime::app::Ctx;
+use crate::runtime::capability::Capability;
 use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
 use crate::runtime::lease::Term;
 use crate::runtime::reconcile::{Next, Reconciler};
@@ -81,6 +84,17 @@ impl Default for Options {
         }
     }
 }
+
+/// The mesh as a value.
+pub const CAPABILITY: Capability = Capability {
+    name: "mesh",
+    description: "Through: routes between protocols inside the cluster",
+    kinds: kinds::KINDS,
+    options: <options::MeshArgs as clap::Args>::augment_args,
+    configure: options::configure,
+    admission: Some(webhooks::ADMISSION),
+    queries: query::QUERIES,
+};
 
 /// Starts the loop on the process's tasks.
 pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {

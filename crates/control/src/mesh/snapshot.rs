@@ -1,4 +1,4 @@
-//! A cluster as it stands, read once: for questions, and with objects laid over it for plans of what would change.
+//! The objects of a cluster, read once for a query; a plan merges changes into them.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::observe::Cache;
 use super::pod::Pod;
 use super::validate::Written;
-use crate::answers::Unanswered;
-use crate::overlay::{all, lay};
+use crate::runtime::overlay::{list_all, merge_object};
+use crate::runtime::query::QueryError;
 use crate::runtime::store::Store;
 
 /// Every object that a decision may look at.
@@ -35,35 +35,35 @@ pub(super) struct Objects {
 
 impl Objects {
     /// Reads the cluster. Kinds that are not installed have no objects.
-    pub(super) async fn read(client: &Client) -> Result<Self, Unanswered> {
+    pub(super) async fn read(client: &Client) -> Result<Self, QueryError> {
         Ok(Self {
-            virtual_services: all(client, "virtualservices").await?,
-            routes: all(client, "routes").await?,
-            targets: all(client, "targets").await?,
-            rules: all(client, "rules").await?,
-            services: all(client, "services").await?,
-            slices: all(client, "endpointslices").await?,
-            pods: all(client, "pods").await?,
-            namespaces: all(client, "namespaces").await?,
+            virtual_services: list_all(client, "virtualservices").await?,
+            routes: list_all(client, "routes").await?,
+            targets: list_all(client, "targets").await?,
+            rules: list_all(client, "rules").await?,
+            services: list_all(client, "services").await?,
+            slices: list_all(client, "endpointslices").await?,
+            pods: list_all(client, "pods").await?,
+            namespaces: list_all(client, "namespaces").await?,
         })
     }
 
-    /// Lays objects over what is there. A spec of the mesh is replaced whole: what it leaves out would mean another
-    /// dialect.
-    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), Unanswered> {
+    /// Merges objects into those of the cluster. The spec of a mesh object is replaced as a whole: merged, it could mix
+    /// two dialects.
+    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             match change["kind"].as_str().unwrap_or_default() {
                 "VirtualService" => replace(&mut self.virtual_services, change)?,
                 "Route" => replace(&mut self.routes, change)?,
                 "Target" => replace(&mut self.targets, change)?,
                 "Rule" => replace(&mut self.rules, change)?,
-                "Service" => lay(&mut self.services, change)?,
-                "EndpointSlice" => lay(&mut self.slices, change)?,
-                "Pod" => lay(&mut self.pods, change)?,
-                "Namespace" => lay(&mut self.namespaces, change)?,
+                "Service" => merge_object(&mut self.services, change)?,
+                "EndpointSlice" => merge_object(&mut self.slices, change)?,
+                "Pod" => merge_object(&mut self.pods, change)?,
+                "Namespace" => merge_object(&mut self.namespaces, change)?,
                 other => {
-                    return Err(Unanswered::Unclear {
-                        what: format!("objects of kind `{other}` change nothing that is planned here"),
+                    return Err(QueryError::Invalid {
+                        what: format!("the mesh does not plan changes to {other}"),
                         hint: "give VirtualServices, Routes, Targets, Rules, Services, Pods or Namespaces".to_owned(),
                     });
                 }
@@ -72,7 +72,7 @@ impl Objects {
         Ok(())
     }
 
-    /// As the operator has them without flags. Where pods live on loopback, all runs on one machine.
+    /// The operator's default settings. Pods with loopback addresses mean that everything runs on one machine.
     pub(super) fn settings(&self) -> Settings {
         let addresses = self.pods.iter().flat_map(|pod| &pod.status.pod_ips);
         let mut addresses = addresses.filter_map(|address| address.ip.parse::<Ipv4Addr>().ok());
@@ -99,7 +99,7 @@ impl Objects {
     }
 }
 
-fn replace<K>(objects: &mut Vec<K>, change: Value) -> Result<(), Unanswered>
+fn replace<K>(objects: &mut Vec<K>, change: Value) -> Result<(), QueryError>
 where
     K: Written + Clone + Serialize + DeserializeOwned,
 {
@@ -110,5 +110,5 @@ where
     {
         one.clear();
     }
-    lay(objects, change)
+    merge_object(objects, change)
 }

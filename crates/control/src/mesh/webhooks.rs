@@ -2,7 +2,6 @@
 //! alone, and the controller judges it again in its place.
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration, WebhookClientConfig};
-use kube::api::ObjectMeta;
 use kube::core::admission::AdmissionRequest;
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_core::mesh::control::types::MeshKind;
@@ -12,11 +11,16 @@ use serde::de::DeserializeOwned;
 use super::Options;
 use super::observe::Cache;
 use super::validate::{self, Written};
+use crate::runtime::capability::Admission;
 use crate::runtime::store::Key;
 use crate::runtime::webhook::{Denied, Hook, Warnings, Webhooks};
 
 /// The name of the webhook configuration.
 pub const NAME: &str = "portolan-mesh";
+
+/// What API servers ask.
+pub(super) const ADMISSION: Admission =
+    Admission { name: NAME, validating: &[VIRTUAL_SERVICE, ROUTE, TARGET, RULE], mutating: &[] };
 
 const fn hook(path: &'static str, resource: &'static str) -> Hook {
     Hook { group: "l7mp.io", version: "v1", path, resource, operations: &["CREATE", "UPDATE"] }
@@ -29,9 +33,7 @@ const RULE: Hook = hook("/validate-rule", "rules");
 
 /// The webhook configuration, for a webhook that is reached as `client` says for a path.
 pub fn configuration(client: impl Fn(&str) -> WebhookClientConfig) -> ValidatingWebhookConfiguration {
-    let hooks = [VIRTUAL_SERVICE, ROUTE, TARGET, RULE].map(|hook| hook.configured(&client(hook.path)));
-    let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-    ValidatingWebhookConfiguration { metadata, webhooks: Some(hooks.into()) }
+    ADMISSION.validating(client)
 }
 
 /// Adds the handlers of this capability.

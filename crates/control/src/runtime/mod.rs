@@ -15,10 +15,12 @@
 //!   a bounded queue.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
 //! - [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
+//! - [`capability`] describes a capability as a value; [`query`] and [`overlay`] are for what users ask of one.
 
 pub mod admin;
 pub mod app;
 pub mod backoff;
+pub mod capability;
 pub mod conditions;
 mod decode;
 pub mod due;
@@ -28,7 +30,9 @@ pub mod events;
 pub mod fence;
 pub mod lease;
 pub mod metrics;
+pub mod overlay;
 pub mod pack;
+pub mod query;
 pub mod ready;
 pub mod reconcile;
 pub mod schedule;

@@ -1,5 +1,5 @@
-//! `deploy/`: the chart renders what the plain manifests say, its values are checked, a real API server takes what it
-//! renders, and the dashboard and the alerts ask for metrics that exist.
+//! `deploy/`: the chart renders the plain manifests, its values are validated, a real API server accepts what it renders,
+//! and the dashboard and the alerts use metrics that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClien
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::DeleteParams;
-use portolan_control::{egress, mesh};
+use portolan_control::CAPABILITIES;
 use portolan_testkit::{Binaries, ControlPlane, builders, helm};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -54,16 +54,35 @@ fn the_webhook_configurations_are_those_of_the_operator() -> anyhow::Result<()> 
         }),
         ..WebhookClientConfig::default()
     };
-    let (validating, mutating) = egress::webhooks::configurations(service);
-    let judged = mesh::webhooks::configuration(service);
     let rendered = objects(&rendered(&[])?)?;
-    for (kind, name, wanted) in [
-        ("ValidatingWebhookConfiguration", egress::webhooks::NAME, serde_json::to_value(validating)?),
-        ("MutatingWebhookConfiguration", egress::webhooks::NAME, serde_json::to_value(mutating)?),
-        ("ValidatingWebhookConfiguration", mesh::webhooks::NAME, serde_json::to_value(judged)?),
+    for admission in CAPABILITIES.iter().filter_map(|capability| capability.admission) {
+        for (kind, wanted) in [
+            ("ValidatingWebhookConfiguration", serde_json::to_value(admission.validating(service))?),
+            ("MutatingWebhookConfiguration", serde_json::to_value(admission.mutating(service))?),
+        ] {
+            let found = rendered.get(&(kind.to_owned(), admission.name.to_owned())).map(|object| &object["webhooks"]);
+            let wanted = Some(&wanted["webhooks"]).filter(|hooks| **hooks != json!([]));
+            assert_eq!(found, wanted, "{kind} {}", admission.name);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_value_that_differs_from_its_default_sets_the_environment_variable_of_its_flag() -> anyhow::Result<()> {
+    for (value, name, text) in [
+        ("capabilities={mesh}", "PORTOLAN_CAPABILITIES", "mesh"),
+        ("egress.ipv6=false", "PORTOLAN_EGRESS_NO_IPV6", "true"),
+        ("mesh.adoptLegacy=false", "PORTOLAN_MESH_ADOPT_LEGACY", "false"),
+        ("mesh.crossNamespace=open", "PORTOLAN_MESH_CROSS_NAMESPACE", "open"),
+        ("mesh.denyEndpoint={10.0.0.0/8,fd00::/8}", "PORTOLAN_MESH_DENY_ENDPOINT", "10.0.0.0/8,fd00::/8"),
+        ("clusterDomain=a.b", "PORTOLAN_CLUSTER_DOMAIN", "a.b"),
     ] {
-        let key = (kind.to_owned(), name.to_owned());
-        assert_eq!(rendered.get(&key).map(|object| &object["webhooks"]), Some(&wanted["webhooks"]), "{kind}");
+        let rendered = objects(&rendered(&["--set", value])?)?;
+        let deployment = &rendered[&("Deployment".to_owned(), "portolan-operator".to_owned())];
+        let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        let set = env.as_array().into_iter().flatten().find(|one| one["name"] == name);
+        assert_eq!(set.and_then(|one| one["value"].as_str()), Some(text), "{value}: {env}");
     }
     Ok(())
 }

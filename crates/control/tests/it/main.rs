@@ -1,5 +1,6 @@
 //! The runtime against a real API server, with faults in between.
 
+mod capability;
 mod chaos;
 mod chart;
 mod crashes;

@@ -1,5 +1,5 @@
-//! Least privilege: what the operator asks an API server for is what `deploy/manifests/rbac.yaml` grants, no less and
-//! no more. The operator does everything it can do once, and the server notes what it asked for.
+//! Least privilege: the requests of the operator are exactly what `deploy/manifests/rbac.yaml` grants. The operator does
+//! everything it can do once, and the server records its requests.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -25,10 +26,11 @@ use portolan_api::egress::{
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_apiserver::ApiServer;
 use portolan_apiserver::auth::{Identity, Record};
+use portolan_control::CAPABILITIES;
 use portolan_control::agent::simulated;
 use portolan_control::runtime::app::{Options, Process};
+use portolan_control::runtime::capability::Platform;
 use portolan_control::runtime::{lease, webhook};
-use portolan_control::{egress, mesh};
 use portolan_testkit::builders;
 use serde_json::{Value, json};
 
@@ -117,23 +119,30 @@ async fn prepare(admin: &Client) -> anyhow::Result<()> {
         url: Some(format!("https://127.0.0.1:1{path}")),
         ..WebhookClientConfig::default()
     };
-    let (validating, mutating) = egress::webhooks::configurations(nowhere);
-    let judged = mesh::webhooks::configuration(nowhere);
-    // Their authority is kept; that nobody answers there must not stop this test's own requests.
-    let mut validating = serde_json::to_value(validating)?;
-    let mut judged = serde_json::to_value(judged)?;
-    let mut mutating = serde_json::to_value(mutating)?;
-    for configuration in [&mut validating, &mut judged, &mut mutating] {
-        for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
-            hook["failurePolicy"] = json!("Ignore");
-            hook["objectSelector"] = json!({ "matchLabels": { "nobody": "has-this" } });
-        }
+    for admission in CAPABILITIES.iter().filter_map(|capability| capability.admission) {
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
+        configure(&api, serde_json::to_value(admission.validating(nowhere))?).await?;
+        let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
+        configure(&api, serde_json::to_value(admission.mutating(nowhere))?).await?;
     }
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(admin.clone());
-    api.create(&PostParams::default(), &serde_json::from_value(validating)?).await?;
-    api.create(&PostParams::default(), &serde_json::from_value(judged)?).await?;
-    let api: Api<MutatingWebhookConfiguration> = Api::all(admin.clone());
-    api.create(&PostParams::default(), &serde_json::from_value(mutating)?).await?;
+    Ok(())
+}
+
+/// Creates a webhook configuration that has hooks. The operator publishes its CA there; that nobody answers at the
+/// address must not stop this test's own requests.
+async fn configure<K>(api: &Api<K>, mut configuration: Value) -> anyhow::Result<()>
+where
+    K: Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
+{
+    let hooks = configuration["webhooks"].as_array_mut().map(Vec::as_mut_slice).unwrap_or_default();
+    if hooks.is_empty() {
+        return Ok(());
+    }
+    for hook in hooks {
+        hook["failurePolicy"] = json!("Ignore");
+        hook["objectSelector"] = json!({ "matchLabels": { "nobody": "has-this" } });
+    }
+    api.create(&PostParams::default(), &serde_json::from_value(configuration)?).await?;
     Ok(())
 }
 
@@ -147,28 +156,27 @@ fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(2),
     };
-    let mut started = None;
+    let admissions = || CAPABILITIES.iter().filter_map(|capability| capability.admission);
+    let config = webhook::Config {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        names: vec!["portolan-webhook.portolan.svc".to_owned()],
+        client_ca: None,
+        secret_namespace: NAMESPACE.to_owned(),
+        secret_name: "portolan-webhook".to_owned(),
+        validating: admissions().filter(|one| !one.validating.is_empty()).map(|one| one.name.to_owned()).collect(),
+        mutating: admissions().filter(|one| !one.mutating.is_empty()).map(|one| one.name.to_owned()).collect(),
+        schedule: webhook::Schedule::default(),
+        linger: Duration::ZERO,
+    };
+    let platform = Platform::default();
+    let starters: Result<Vec<_>, _> =
+        CAPABILITIES.iter().map(|capability| (capability.configure)(&capability.defaults(), &platform)).collect();
+    let (starters, mut started) = (starters?, Ok(None));
     let process =
         Process::start(client.clone(), Options { election: Some(election), ..options() }, |ctx, registry| {
-            let cache = egress::start(ctx, registry, egress::Options::default());
-            let config = webhook::Config {
-                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-                names: vec!["portolan-webhook.portolan.svc".to_owned()],
-                client_ca: None,
-                secret_namespace: NAMESPACE.to_owned(),
-                secret_name: "portolan-webhook".to_owned(),
-                validating: vec![egress::webhooks::NAME.to_owned(), mesh::webhooks::NAME.to_owned()],
-                mutating: vec![egress::webhooks::NAME.to_owned()],
-                schedule: webhook::Schedule::default(),
-                linger: Duration::ZERO,
-            };
-            let handlers = egress::webhooks::handlers(webhook::Webhooks::new(), &cache, egress::Options::default());
-            let cache = mesh::start(ctx, registry, mesh::Options::default());
-            let handlers = mesh::webhooks::handlers(handlers, &cache, &mesh::Options::default());
-            let host = webhook::Host { tasks: &ctx.tasks, readiness: &ctx.readiness, registry };
-            started = Some(webhook::run(&ctx.unfenced, config, handlers, host));
+            started = portolan_control::start(starters, Some(config), ctx, registry);
         })?;
-    Ok((process, started.expect("the process was started")?))
+    Ok((process, started?.context("the webhook was asked for")?))
 }
 
 /// Gives the operator a reason for everything it can do.

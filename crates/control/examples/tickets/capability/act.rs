@@ -12,8 +12,8 @@ use portolan_control::runtime::store::Key;
 use portolan_control::runtime::write::Writer;
 use portolan_testkit::ticket::{OfficeStatus, Ticket};
 
+use super::model::Plan;
 use super::observe::{Cache, RECEIPT, Seen, receipt_key};
-use super::plan::Plan;
 use super::status;
 use super::validate::Rejected;
 

@@ -1,25 +1,25 @@
-//! API objects -> checked types of the plan. A bad object steps aside with its reason.
+//! API objects -> checked types of the plan. An invalid object is set aside with its reason.
 
 use std::collections::BTreeMap;
 
-use super::observe::Seen;
-use super::plan::World;
+use portolan_testkit::ticket::Ticket;
 
-/// Why a ticket is not accepted: reason and message.
-pub(crate) type Rejected = BTreeMap<String, (&'static str, String)>;
+use super::model::World;
+use super::observe::Seen;
+
+/// Reason and message.
+pub(crate) type Problem = (&'static str, String);
+
+/// The tickets that are not accepted, by name.
+pub(crate) type Rejected = BTreeMap<String, Problem>;
 
 pub(crate) fn all(seen: &Seen) -> (World, Rejected) {
     let mut rejected = Rejected::new();
     let mut world = World::default();
     for (key, ticket) in &seen.tickets {
-        match ticket.spec.desk.as_deref() {
-            Some(desk) if desk.contains(' ') => {
-                let message = format!("desk `{desk}` has a space in it: write it without");
-                rejected.insert(key.name.clone(), ("InvalidDesk", message));
-            }
-            _ => {
-                world.tickets.insert(key.name.clone());
-            }
+        match problem(ticket) {
+            Some(problem) => drop(rejected.insert(key.name.clone(), problem)),
+            None => drop(world.tickets.insert(key.name.clone())),
         }
     }
     if let Some(office) = &seen.office {
@@ -27,4 +27,10 @@ pub(crate) fn all(seen: &Seen) -> (World, Rejected) {
         world.taken = office.status.as_ref().map(|status| status.taken.clone()).unwrap_or_default();
     }
     (world, rejected)
+}
+
+/// What the user has to edit.
+pub(crate) fn problem(ticket: &Ticket) -> Option<Problem> {
+    let desk = ticket.spec.desk.as_deref().filter(|desk| desk.contains(' '))?;
+    Some(("InvalidDesk", format!("desk `{desk}` contains a space: remove it")))
 }

@@ -1,7 +1,6 @@
 //! The mesh with proxies that are processes of their own, each pod on a loopback address of its own.
 
 mod admission;
-mod answers;
 mod away;
 mod events;
 mod examples;
@@ -11,6 +10,7 @@ mod l7mp;
 mod lab;
 mod memory;
 mod pods;
+mod query;
 mod refusals;
 mod relay;
 mod replicas;

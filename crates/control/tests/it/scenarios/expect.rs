@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use super::story::{Conditions, GatewayWord, PolicyWord, Then};
+use super::story::{Conditions, GatewayWord, ObjectWord, PolicyWord, ProxyWord, Then};
 use super::world::World;
 
 impl World {
@@ -24,6 +24,18 @@ impl World {
             match self.find(&format!("EgressGateway {name}")).await? {
                 Some(gateway) => gateway_differs(name, &gateway.data["status"], word, &mut wrong),
                 None => wrong.push(format!("gateway {name} is not there")),
+            }
+        }
+        for (what, word) in &then.objects {
+            match self.find(what).await? {
+                Some(object) => object_differs(what, &object.data["status"], word, &mut wrong),
+                None => wrong.push(format!("{what} is not there")),
+            }
+        }
+        for (pod, word) in &then.proxies {
+            match self.proxy_config(pod)? {
+                Some(config) => proxy_differs(pod, &config, word, &mut wrong),
+                None => wrong.push(format!("pod {pod} has no proxy that runs")),
             }
         }
         self.ledger_differs(then, &mut wrong).await?;
@@ -176,6 +188,63 @@ fn gateway_differs(name: &str, status: &Value, word: &GatewayWord, wrong: &mut V
     conditions_differ(&about, status, conditions, wrong);
 }
 
+fn object_differs(what: &str, status: &Value, word: &ObjectWord, wrong: &mut Vec<String>) {
+    let ObjectWord { proxies, endpoints, generated, conditions } = word;
+    if let Some(wanted) = proxies {
+        let is = status["proxies"]["summary"].as_str().unwrap_or("none").to_owned();
+        differs(&format!("{what}: proxies"), &is, wanted, wrong);
+    }
+    if let Some(wanted) = endpoints {
+        differs(&format!("{what}: endpoints"), &status["endpoints"].as_i64().unwrap_or_default(), wanted, wrong);
+    }
+    if let Some(wanted) = generated {
+        differs(&format!("{what}: generated"), &texts(&status["generated"]), wanted, wrong);
+    }
+    conditions_differ(what, status, conditions, wrong);
+}
+
+fn proxy_differs(pod: &str, config: &Value, word: &ProxyWord, wrong: &mut Vec<String>) {
+    let ProxyWord { listeners, endpoints } = word;
+    let all = |kind: &str| config[kind].as_array().cloned().unwrap_or_default();
+    let named = |kind: &str, name: &Value| all(kind).into_iter().find(|one| one["name"] == *name).unwrap_or_default();
+    let addresses = |cluster: &Value| -> Vec<String> {
+        let endpoints = cluster["endpoints"].as_array().cloned().unwrap_or_default();
+        endpoints.iter().filter_map(|one| Some(one["spec"]["address"].as_str()?.to_owned())).collect()
+    };
+    if let Some(wanted) = listeners {
+        let destination = |rule: &Value| {
+            let route = named("routes", &named("rules", rule)["action"]["route"]);
+            let cluster = named("clusters", &route["destination"]);
+            let protocol = cluster["spec"]["protocol"].as_str().unwrap_or("nothing").to_owned();
+            let mut words: Vec<String> = vec![protocol];
+            words.extend(addresses(&cluster).into_iter().filter(|address| !address.starts_with('<')));
+            words[1..].sort();
+            words.join(" ")
+        };
+        let is: BTreeMap<String, Vec<String>> = all("listeners")
+            .iter()
+            .map(|listener| {
+                let spec = &listener["spec"];
+                let rules = named("rulelists", &listener["rules"])["rules"].as_array().cloned().unwrap_or_default();
+                let name = format!("{} {}", spec["protocol"].as_str().unwrap_or_default(), spec["port"]);
+                (name, rules.iter().map(destination).collect())
+            })
+            .collect();
+        differs(&format!("proxy {pod}: listeners"), &is, wanted, wrong);
+    }
+    if let Some(wanted) = endpoints {
+        let mut is: Vec<String> = all("clusters").iter().flat_map(addresses).collect();
+        is.retain(|address| !address.starts_with('<'));
+        is.sort();
+        is.dedup();
+        differs(&format!("proxy {pod}: endpoints"), &is, wanted, wrong);
+    }
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
+}
+
 /// The addresses of one node in a gateway's status, each with its policies.
 fn entries(node: &Value) -> BTreeMap<String, Vec<String>> {
     let mut entries = BTreeMap::new();
@@ -194,13 +263,14 @@ fn entries(node: &Value) -> BTreeMap<String, Vec<String>> {
 }
 
 fn conditions_differ(about: &str, status: &Value, wanted: &Conditions, wrong: &mut Vec<String>) {
-    let Conditions { accepted, programmed, ready, says } = wanted;
+    let Conditions { accepted, resolved_refs, programmed, ready, says } = wanted;
     let find =
         |kind: &str| status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == kind);
     let text = |condition: Option<&Value>, field: &str| {
         condition.and_then(|condition| condition[field].as_str()).unwrap_or_default().to_owned()
     };
-    for (kind, wanted) in [("Accepted", accepted), ("Programmed", programmed), ("Ready", ready)] {
+    let kinds = [("Accepted", accepted), ("ResolvedRefs", resolved_refs), ("Programmed", programmed), ("Ready", ready)];
+    for (kind, wanted) in kinds {
         let is = find(kind);
         let (truth, reason, message) = (text(is, "status"), text(is, "reason"), text(is, "message"));
         let same = match wanted {
@@ -216,7 +286,8 @@ fn conditions_differ(about: &str, status: &Value, wanted: &Conditions, wrong: &m
             ));
         }
     }
-    let message = text(find("Ready"), "message");
+    let unmet = kinds.iter().filter_map(|(kind, _)| find(kind)).find(|condition| condition["status"] != "True");
+    let message = text(find("Ready").or(unmet), "message");
     if let Some(says) = says.as_ref().filter(|says| !message.contains(*says)) {
         wrong.push(format!("{about}: says `{message}`, not `{says}`"));
     }

@@ -54,6 +54,8 @@ pub(super) enum Step {
     Node { name: String, ready: Option<bool>, labels: Option<Value> },
     /// The agent of a node reports a phase.
     Tunnel { name: String, phase: String },
+    /// The proxy of a pod stops (`up: false`), starts again without configuration (`up: true`), or refuses ports.
+    Proxy { pod: String, up: Option<bool>, refuses: Option<Vec<u16>> },
 }
 
 /// What must be so. What is not named is not looked at, save that `ledger`, `load` and `shares` are complete.
@@ -76,6 +78,10 @@ pub(super) struct Then {
     pub(super) load: Option<BTreeMap<String, Vec<usize>>>,
     /// How many policies each address serves.
     pub(super) shares: Option<BTreeMap<String, usize>>,
+    /// The status of mesh objects, by `KIND NAMESPACE/NAME`.
+    pub(super) objects: BTreeMap<String, ObjectWord>,
+    /// What the proxies of pods hold.
+    pub(super) proxies: BTreeMap<String, ProxyWord>,
     /// Since `remember`, only addresses of these nodes moved.
     pub(super) moved_only_from: Option<Vec<String>>,
     /// `KIND NAME` that must not exist.
@@ -115,17 +121,43 @@ pub(super) struct GatewayWord {
     pub(super) conditions: Conditions,
 }
 
+/// What the status of a mesh object says.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ObjectWord {
+    /// `PROGRAMMED/MATCHED`.
+    pub(super) proxies: Option<String>,
+    pub(super) endpoints: Option<i64>,
+    /// The objects that were generated for it, as `KIND/NAMESPACE/NAME`.
+    pub(super) generated: Option<Vec<String>>,
+    #[serde(flatten)]
+    pub(super) conditions: Conditions,
+}
+
+/// What a proxy holds. Each list is complete.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ProxyWord {
+    /// `PROTOCOL PORT` of every listener; for each, the destinations of its rules in order: the protocol and the
+    /// addresses of a cluster.
+    pub(super) listeners: Option<BTreeMap<String, Vec<String>>>,
+    /// The addresses of all endpoints.
+    pub(super) endpoints: Option<Vec<String>>,
+}
+
 /// `Ready: true`, or `Ready: REASON` for False with that reason.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Conditions {
     #[serde(rename = "Accepted")]
     pub(super) accepted: Option<Value>,
+    #[serde(rename = "ResolvedRefs")]
+    pub(super) resolved_refs: Option<Value>,
     #[serde(rename = "Programmed")]
     pub(super) programmed: Option<Value>,
     #[serde(rename = "Ready")]
     pub(super) ready: Option<Value>,
-    /// Part of the message of Ready.
+    /// Part of the message of Ready, or of the first condition that is not True.
     pub(super) says: Option<String>,
 }
 

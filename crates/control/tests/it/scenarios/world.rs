@@ -1,65 +1,93 @@
-//! The stage: an API server in this process, agents, an operator, and what can happen to them.
+//! The stage: an API server in this process, an operator with one capability, agents, proxies, and what can happen to
+//! them.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use portolan_apiserver::ApiServer;
+use portolan_control::CAPABILITIES;
 use portolan_control::agent::simulated;
-use portolan_control::egress;
 use portolan_control::runtime::app::Process;
+use portolan_control::runtime::capability::{Capability, Platform, find};
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
 
+use super::proxies::{Faults, MemoryProxy, steady_clock};
 use super::story::Step;
 use crate::chaos::Chaos;
 use crate::egress::harness::options;
+use crate::mesh::harness::API;
 
-/// Long enough for every delay there is: half a minute between retries, ten seconds until a node is trusted again.
-const ROUGH: Duration = Duration::from_secs(30);
-const CALM: Duration = Duration::from_secs(150);
-const IDLE: Duration = Duration::from_mins(1);
+/// How long a stage is given, in the story's time.
+struct Pace {
+    /// With faults.
+    rough: Duration,
+    /// Without, until everything has converged.
+    calm: Duration,
+    /// In which nothing may be written.
+    idle: Duration,
+}
 
-/// Group, version and plural of a kind, and whether it is in namespaces.
-const KINDS: [(&str, &str, &str, &str, bool); 10] = [
-    ("Node", "", "v1", "nodes", false),
-    ("Namespace", "", "v1", "namespaces", false),
-    ("Pod", "", "v1", "pods", true),
-    ("EgressGateway", EGRESS, "v1beta1", "egressgateways", false),
-    ("EgressPolicy", EGRESS, "v1beta1", "egresspolicies", true),
-    ("EgressClusterPolicy", EGRESS, "v1beta1", "egressclusterpolicies", false),
-    ("EgressTunnel", EGRESS, "v1beta1", "egresstunnels", false),
-    ("EgressClusterInfo", EGRESS, "v1beta1", "egressclusterinfos", false),
-    ("EgressEndpointSlice", EGRESS, "v1beta1", "egressendpointslices", true),
-    ("AddressClaim", "portolan.dev", "v1alpha1", "addressclaims", false),
-];
-const EGRESS: &str = "egressgateway.spidernet.io";
+/// Longer than every delay there is: half a minute between retries, ten seconds until a node is trusted again.
+const PACE: Pace =
+    Pace { rough: Duration::from_secs(30), calm: Duration::from_secs(150), idle: Duration::from_mins(1) };
+
+/// With proxies: 15 seconds between retries, ten until something refused is tried again. Their packets take real time.
+const PACE_WITH_PROXIES: Pace =
+    Pace { rough: Duration::from_secs(20), calm: Duration::from_secs(60), idle: Duration::from_secs(30) };
 
 pub(super) struct World {
     pub(super) client: Client,
+    capability: &'static Capability,
     way: Chaos,
     operator: Option<Process>,
     agents: Option<Process>,
+    /// The pods with proxies: where each is, how often it was started, and the proxy while it runs.
+    proxies: BTreeMap<String, PodProxy>,
+    proxy_faults: Faults,
+    _clock: JoinSet<()>,
     /// Where every address lived at `remember`.
     pub(super) remembered: BTreeMap<String, String>,
 }
 
+struct PodProxy {
+    address: Ipv4Addr,
+    run: u32,
+    running: Option<MemoryProxy>,
+}
+
 impl World {
-    pub(super) async fn new(seed: Option<u64>) -> anyhow::Result<Self> {
+    /// A stage for one capability, by its name.
+    pub(super) async fn new(capability: &str, seed: Option<u64>) -> anyhow::Result<Self> {
+        let capability = find(CAPABILITIES, capability).context("the folder is named after a capability")?;
         let client = ApiServer::memory().await.client();
         portolan_control::install::definitions(&client).await?;
         let agents = Process::start(client.clone(), options(), |ctx, _| simulated::start(ctx))?;
         let way = Chaos::new(&client, seed);
-        Ok(Self { client, way, operator: None, agents: Some(agents), remembered: BTreeMap::new() })
+        Ok(Self {
+            client,
+            capability,
+            way,
+            operator: None,
+            agents: Some(agents),
+            proxies: BTreeMap::new(),
+            proxy_faults: Faults::new(seed),
+            _clock: JoinSet::new(),
+            remembered: BTreeMap::new(),
+        })
     }
 
     pub(super) fn start(&mut self) -> anyhow::Result<()> {
+        let starter = (self.capability.configure)(&self.capability.defaults(), &Platform::default())?;
+        let mut started = Ok(None);
         self.operator = Some(Process::start(self.way.client(), options(), |ctx, registry| {
-            drop(egress::start(ctx, registry, egress::Options::default()));
+            started = portolan_control::start(vec![starter], None, ctx, registry);
         })?);
+        started?;
         Ok(())
     }
 
@@ -79,7 +107,8 @@ impl World {
     }
 
     /// Creates an object in short form, with its status; its namespace when it is missing.
-    pub(super) async fn put(&self, short: &Value) -> anyhow::Result<()> {
+    pub(super) async fn put(&mut self, short: &Value) -> anyhow::Result<()> {
+        let short = &self.with_proxy(short).await?;
         let Object { api, name, body } = self.object(short).await?;
         let failed = || format!("creating {name}");
         api.create(&PostParams::default(), &serde_json::from_value(body.clone())?).await.with_context(failed)?;
@@ -91,8 +120,86 @@ impl World {
         Ok(())
     }
 
+    /// Starts the proxy of a pod that has one, and gives the pod its address.
+    async fn with_proxy(&mut self, short: &Value) -> anyhow::Result<Value> {
+        let mut short = short.clone();
+        if short["kind"] == "Pod" && short["proxy"] == json!(true) {
+            let name = short["name"].as_str().unwrap_or_default().to_owned();
+            if self.proxies.is_empty() {
+                self._clock.spawn(async { match steady_clock().await {} });
+            }
+            if !self.proxies.contains_key(&name) {
+                let address = MemoryProxy::address();
+                let running = Some(MemoryProxy::start(address, 0, self.proxy_faults.clone()).await?);
+                self.proxies.insert(name.clone(), PodProxy { address, run: 0, running });
+            }
+            short["ip"] = json!(self.proxies[&name].address);
+        }
+        Ok(short)
+    }
+
+    /// What the proxy of a pod holds, while it runs.
+    pub(super) fn proxy_config(&self, pod: &str) -> anyhow::Result<Option<Value>> {
+        let running = self.proxies.get(pod).and_then(|proxy| proxy.running.as_ref());
+        running.map(MemoryProxy::config).transpose()
+    }
+
+    /// Stops the proxy of a pod, starts it again, or lets it refuse ports.
+    async fn change_proxy(&mut self, pod: &str, up: Option<bool>, refuses: Option<&[u16]>) -> anyhow::Result<()> {
+        let proxy = self.proxies.get_mut(pod).with_context(|| format!("pod {pod} has no proxy"))?;
+        if up == Some(false) {
+            proxy.running = None;
+        }
+        if up == Some(true) {
+            proxy.run += 1;
+            proxy.running = Some(MemoryProxy::start(proxy.address, proxy.run, self.proxy_faults.clone()).await?);
+        }
+        if let (Some(ports), Some(running)) = (refuses, &proxy.running) {
+            running.refuse(ports);
+        }
+        Ok(())
+    }
+
+    /// Lists the pods of every Service in an EndpointSlice, as kube-controller-manager does.
+    pub(super) async fn put_slices(&self) -> anyhow::Result<()> {
+        let pods = self.all("Pod").await?;
+        for service in self.all("Service").await? {
+            let (name, namespace) = (service.name_any(), service.namespace().unwrap_or_default());
+            let selector = service.data["spec"]["selector"].as_object().cloned().unwrap_or_default();
+            let is_selected = |pod: &&DynamicObject| {
+                pod.namespace().as_deref() == Some(&namespace)
+                    && pod.metadata.deletion_timestamp.is_none()
+                    && selector.iter().all(|(key, value)| pod.labels().get(key).map(String::as_str) == value.as_str())
+            };
+            let endpoint = |pod: &DynamicObject| {
+                let target = json!({ "kind": "Pod", "namespace": &namespace, "name": pod.name_any() });
+                let address = pod.data["status"]["podIP"].clone();
+                json!({ "addresses": [address], "conditions": { "ready": true }, "targetRef": target })
+            };
+            let endpoints: Vec<Value> = pods.iter().filter(is_selected).map(endpoint).collect();
+            let ports: Vec<Value> = service.data["spec"]["ports"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|port| json!({ "name": "", "protocol": port["protocol"], "port": port["port"] }))
+                .collect();
+            let slice = json!({
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": { "name": format!("{name}-1"), "labels": { "kubernetes.io/service-name": name } },
+                "addressType": "IPv4",
+                "endpoints": endpoints,
+                "ports": ports,
+            });
+            let (api, slice_name) = self.named(&format!("EndpointSlice {namespace}/{name}-1"))?;
+            let params = PatchParams::apply("endpoints").force();
+            api.patch(&slice_name, &params, &Patch::Apply(slice)).await?;
+        }
+        Ok(())
+    }
+
     /// Gives every node a tunnel that stands, unless it has one: a cluster that has run for a while.
-    pub(super) async fn put_tunnels(&self) -> anyhow::Result<()> {
+    pub(super) async fn put_tunnels(&mut self) -> anyhow::Result<()> {
         for (number, node) in self.all("Node").await?.iter().enumerate() {
             let name = node.name_any();
             if self.find(&format!("EgressTunnel {name}")).await?.is_none() {
@@ -105,7 +212,8 @@ impl World {
         Ok(())
     }
 
-    async fn apply(&self, short: &Value) -> anyhow::Result<()> {
+    async fn apply(&mut self, short: &Value) -> anyhow::Result<()> {
+        let short = &self.with_proxy(short).await?;
         let Object { api, name, body } = self.object(short).await?;
         let params = PatchParams::apply("scenario").force();
         let mut main = body.clone();
@@ -141,7 +249,11 @@ impl World {
             },
             Step::Delete(what) => {
                 let (api, name) = self.named(what)?;
-                api.delete(&name, &DeleteParams::default()).await.with_context(|| format!("deleting {what}"))?;
+                let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+                api.delete(&name, &now).await.with_context(|| format!("deleting {what}"))?;
+                if let Some(pod) = what.strip_prefix("Pod ") {
+                    self.proxies.remove(pod);
+                }
             }
             Step::Node { name, ready, labels } => self.node(name, *ready, labels.as_ref()).await?,
             Step::Tunnel { name, phase } => {
@@ -149,15 +261,26 @@ impl World {
                 let patch = json!({ "status": { "phase": phase } });
                 api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
             }
+            Step::Proxy { pod, up, refuses } => self.change_proxy(pod, *up, refuses.as_deref()).await?,
         }
-        Ok(())
+        self.put_slices().await
     }
 
     async fn settle(&self) {
-        tokio::time::sleep(ROUGH).await;
-        self.way.calm(true);
-        tokio::time::sleep(CALM).await;
-        self.way.calm(false);
+        tokio::time::sleep(self.pace().rough).await;
+        self.calm(true);
+        tokio::time::sleep(self.pace().calm).await;
+        self.calm(false);
+    }
+
+    fn pace(&self) -> &'static Pace {
+        if self.proxies.is_empty() { &PACE } else { &PACE_WITH_PROXIES }
+    }
+
+    /// Whether faults pause.
+    fn calm(&self, calm: bool) {
+        self.way.calm(calm);
+        self.proxy_faults.calm(calm);
     }
 
     async fn node(&self, name: &str, ready: Option<bool>, labels: Option<&Value>) -> anyhow::Result<()> {
@@ -175,13 +298,13 @@ impl World {
 
     /// How many writes follow when nothing happens, and when another operator starts.
     pub(super) async fn idle_writes(&mut self) -> anyhow::Result<u64> {
-        self.way.calm(true);
+        self.calm(true);
         self.way.take_writes();
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(self.pace().idle).await;
         self.stop().await?;
         self.start()?;
-        tokio::time::sleep(IDLE).await;
-        self.way.calm(false);
+        tokio::time::sleep(self.pace().idle).await;
+        self.calm(false);
         Ok(u64::try_from(self.way.take_writes().len())?)
     }
 
@@ -264,11 +387,11 @@ struct Object {
     body: Value,
 }
 
+/// Any kind that a capability uses.
 fn resource(kind: &str) -> anyhow::Result<(ApiResource, bool)> {
-    let found = KINDS.iter().find(|(name, ..)| *name == kind);
-    let (_, group, version, plural, namespaced) =
-        found.with_context(|| format!("kind `{kind}` is not known to scenarios"))?;
-    Ok((ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural), *namespaced))
+    let mut kinds = CAPABILITIES.iter().flat_map(|capability| capability.kinds);
+    let found = kinds.find(|one| one.kind == kind).with_context(|| format!("no capability uses kind `{kind}`"))?;
+    Ok((found.resource(), found.namespaced))
 }
 
 fn text(fields: &mut Map<String, Value>, name: &str) -> anyhow::Result<String> {
@@ -297,9 +420,13 @@ fn node_status(ready: bool, addresses: &[String]) -> Value {
     status
 }
 
-/// `node`, `ip`, `hostNetwork`, `command`.
+/// `node`, `ip`, `hostNetwork`, `command`, `proxy`.
 fn spell_pod(fields: &mut Map<String, Value>) {
     let mut spec = json!({ "containers": [{ "name": "main", "image": "registry.k8s.io/pause:3.10" }] });
+    if fields.remove("proxy") == Some(json!(true)) {
+        let api = json!([{ "name": "l7mp-api", "containerPort": API }]);
+        spec["containers"] = json!([{ "name": "l7mp", "image": "portolan", "ports": api }]);
+    }
     if let Some(command) = fields.remove("command") {
         spec["containers"][0]["command"] = command;
     }
@@ -310,7 +437,7 @@ fn spell_pod(fields: &mut Map<String, Value>) {
         spec["hostNetwork"] = host;
     }
     fields.insert("spec".to_owned(), spec);
-    let mut status = json!({ "phase": "Running" });
+    let mut status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
     if let Some(address) = fields.remove("ip") {
         status["podIPs"] = json!([{ "ip": address }]);
         status["podIP"] = address;

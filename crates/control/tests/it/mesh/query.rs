@@ -1,4 +1,4 @@
-//! What users ask of the mesh: why it is so, and what would change.
+//! Queries about the mesh: why an object has its status, what a change would do, and the state of all objects.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use portolan_api::mesh::VirtualService;
-use portolan_control::answers::{self, Answer, Unanswered};
+use portolan_control::CAPABILITIES;
+use portolan_control::query;
+use portolan_control::runtime::query::{QueryError, QueryResult};
 use serde_json::{Map, Value, json};
 
 use super::harness::{ECHO, SIDECAR, World};
@@ -38,16 +40,27 @@ async fn gateway() -> anyhow::Result<(World, super::harness::Operator)> {
     Ok((world, operator))
 }
 
-async fn why(world: &World, kind: &str, name: &str) -> Result<Answer, Unanswered> {
-    answers::why(&world.client, kind, &format!("{}/{name}", world.namespace), None).await
+async fn why(world: &World, kind: &str, name: &str) -> Result<QueryResult, QueryError> {
+    query::why(CAPABILITIES, &world.client, kind, &format!("{}/{name}", world.namespace), None).await
 }
 
-fn at<'a>(answer: &'a Answer, place: &str) -> anyhow::Result<&'a Map<String, Value>> {
+async fn status(world: &World) -> anyhow::Result<QueryResult> {
+    let mut sections = query::status(CAPABILITIES, &world.client, Some("mesh")).await?;
+    anyhow::ensure!(sections.len() == 1, "one capability was asked for: {sections:#?}");
+    Ok(sections.remove(0).result)
+}
+
+fn of_kind<'a>(result: &'a QueryResult, kind: &str) -> anyhow::Result<&'a Map<String, Value>> {
+    let found = result.rows.iter().find(|row| row["kind"] == kind);
+    found.ok_or_else(|| anyhow::anyhow!("no {kind}: {:#?}", result.rows))
+}
+
+fn at<'a>(answer: &'a QueryResult, place: &str) -> anyhow::Result<&'a Map<String, Value>> {
     let found = answer.rows.iter().find(|row| row["place"] == place);
     found.ok_or_else(|| anyhow::anyhow!("nothing stands at {place}: {:#?}", answer.rows))
 }
 
-fn change<'a>(answer: &'a Answer, what: &str, change: &str) -> anyhow::Result<&'a Map<String, Value>> {
+fn change<'a>(answer: &'a QueryResult, what: &str, change: &str) -> anyhow::Result<&'a Map<String, Value>> {
     let found = answer.rows.iter().find(|row| row["what"] == what && row["change"] == change);
     found.ok_or_else(|| anyhow::anyhow!("{what} is not {change}: {:#?}", answer.rows))
 }
@@ -65,19 +78,32 @@ async fn why_names_the_step_that_decided_over_each_hop_and_shows_the_normal_form
     assert_eq!(at(&answer, "spec")?["normal"]["listener"], json!({ "protocol": "UDP", "port": 9001 }));
     assert_eq!(at(&answer, "proxy")?["name"], format!("{}/gateway", world.namespace));
     assert_eq!(at(&answer, "status")?["says"], "1 of 1 proxies hold it");
-    assert!(answer.summary.ends_with("gateway-vsvc is in force"), "{}", answer.summary);
+    assert!(answer.summary.ends_with("gateway-vsvc is programmed"), "{}", answer.summary);
 
     let route = why(&world, "rte", "way").await?;
     assert_eq!(at(&route, "destination")?["step"], 3);
     assert_eq!(at(&route, "used by")?["name"], format!("VirtualService {}/gateway-vsvc", world.namespace));
     let target = why(&world, "target", "worker-svc").await?;
     let users = at(&target, "generated")?["says"].as_str().unwrap_or_default();
-    assert!(users.starts_with("it is generated for ") && users.contains("way"), "{users}");
+    assert!(users.starts_with("generated for ") && users.contains("way"), "{users}");
+
+    let status = status(&world).await?;
+    assert!(status.yes, "{status:#?}");
+    let gateway = of_kind(&status, "VirtualService")?;
+    assert_eq!((&gateway["programmed"], &gateway["proxies"]), (&json!("True"), &json!("1/1")));
+    assert_eq!(status.summary, "all 2 mesh objects are programmed", "generated objects are not listed");
 
     world.apply("{apiVersion: l7mp.io/v1, kind: Route, metadata: {name: astray}, spec: {destination: nobody}}").await?;
     let astray = why(&world, "route", "astray").await?;
     assert_eq!((astray.yes, &at(&astray, "destination")?["step"]), (false, &json!(4)));
-    assert!(matches!(why(&world, "tr", "nobody").await, Err(Unanswered::NotFound { .. })));
+    assert!(matches!(why(&world, "tr", "nobody").await, Err(QueryError::NotFound { .. })));
+    eventually("the status of all names the one that is not programmed", async || {
+        let status = self::status(&world).await?;
+        let astray = status.rows.iter().find(|row| row["name"] == "astray");
+        let problem = astray.and_then(|row| row["problem"].as_str()).unwrap_or_default();
+        Ok(!status.yes && problem.starts_with("RefNotFound: "))
+    })
+    .await?;
     operator.process.stop().await?;
     Ok(())
 }
@@ -94,7 +120,8 @@ async fn plan_says_what_each_proxy_would_be_told_whose_sessions_end_and_writes_n
     };
     let proxy = format!("proxy {namespace}/gateway");
 
-    let same = answers::plan(
+    let same = query::plan(
+        CAPABILITIES,
         &world.client,
         serde_saphyr::from_multiple::<Value>(GATEWAY)?
             .into_iter()
@@ -112,25 +139,25 @@ async fn plan_says_what_each_proxy_would_be_told_whose_sessions_end_and_writes_n
     let own = object(
         "{apiVersion: l7mp.io/MSM/v1, kind: Target, metadata: {name: worker-svc}, spec: {selector: {matchLabels: {app: gateway}}, cluster: {spec: {UDP: {port: 7777}}, endpoints: [{spec: {address: 10.1.2.3}}]}}}",
     )?;
-    let answer = answers::plan(&world.client, vec![own]).await?;
+    let answer = query::plan(CAPABILITIES, &world.client, vec![own]).await?;
     assert!(!answer.yes);
     assert!(answer.warnings[0].contains("`l7mp.io/MSM/v1` cannot be stored: write `l7mp.io/v1`"), "{answer:#?}");
     change(&answer, &proxy, "put cluster")?;
     let gone = change(&answer, &proxy, "delete endpoint");
-    assert!(gone.is_err() || gone?["why"] == "its sessions go elsewhere as their route retries, or end");
+    assert!(gone.is_err() || gone?["why"] == "its sessions fail over if their route retries, else end");
 
     // without the rule that names it nothing is generated, and the way goes
     let stub = object(
         "{apiVersion: l7mp.io/v1, kind: VirtualService, metadata: {name: gateway-vsvc}, spec: {selector: {matchLabels: {app: gateway}}, listener: {protocol: UDP, port: 9001}}}",
     )?;
-    let answer = answers::plan(&world.client, vec![stub]).await?;
+    let answer = query::plan(CAPABILITIES, &world.client, vec![stub]).await?;
     let listener = change(&answer, &proxy, "delete listener")?;
-    assert_eq!(listener["why"], "no new sessions; live ones go on");
+    assert_eq!(listener["why"], "no new sessions; open sessions continue");
 
     let bad = object(
         "{apiVersion: l7mp.io/v1, kind: VirtualService, metadata: {name: second}, spec: {selector: {matchLabels: {app: gateway}}, listener: {protocol: UDP, port: 9001}, rules: []}}",
     )?;
-    let answer = answers::plan(&world.client, vec![bad]).await?;
+    let answer = query::plan(CAPABILITIES, &world.client, vec![bad]).await?;
     change(&answer, &format!("VirtualService {namespace}/second"), "PortConflict")?;
 
     assert_eq!(world.api::<VirtualService>().get("gateway-vsvc").await?.metadata.resource_version, version);
@@ -170,12 +197,12 @@ async fn one_file_may_hold_objects_of_egress_and_of_the_mesh() -> anyhow::Result
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: app}, spec: {}}
 ";
     let changes = serde_saphyr::from_multiple(&text.replace("NAMESPACE", &world.namespace))?;
-    let answer = answers::plan(&world.client, changes).await?;
+    let answer = query::plan(CAPABILITIES, &world.client, changes).await?;
     change(&answer, "gateway eg1", "Invalid")?;
     change(&answer, &format!("proxy {}/gateway", world.namespace), "put listener")?;
-    assert_eq!(answer.warnings, ["what a Deployment would do is not planned: it is left out"]);
+    assert_eq!(answer.warnings, ["Deployment skipped: no capability plans changes to it"]);
     let alone = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "app" } });
-    assert!(matches!(answers::plan(&world.client, vec![alone]).await, Err(Unanswered::Unclear { .. })));
+    assert!(matches!(query::plan(CAPABILITIES, &world.client, vec![alone]).await, Err(QueryError::Invalid { .. })));
     eventually("the pods are still there", async || {
         Ok(world.api::<Pod>().list(&ListParams::default()).await?.items.len() == 2)
     })

@@ -1,4 +1,4 @@
-//! Egress answers: what would move, why something is where it is, how the gateways stand.
+//! Queries about egress: what a change would move, why an address or policy has its node, the state of the gateways.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,19 +9,44 @@ use portolan_core::egress::{
     resolve_overlaps,
 };
 use portolan_core::net::parse_claim_name;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::events::because;
 use super::model::Model;
 use super::snapshot::Objects;
 use super::status::{obstacles, wanted};
 use super::validate::Families;
-use crate::answers::{Answer, CHANGES, Column, Unanswered, column, row, wide};
+use crate::runtime::capability::{Queries, Why};
+use crate::runtime::query::{CHANGES, Column, QueryError, QueryResult, Row, column, row, wide};
 use crate::runtime::store::Key;
 
-/// What applying these objects would change, before it does.
-pub(crate) async fn plan(client: &Client, changes: Vec<Value>) -> Result<Answer, Unanswered> {
-    let objects = Objects::read(client).await?;
+/// What users can ask.
+pub(super) const QUERIES: Queries = Queries {
+    plan: |client, changes| Box::pin(plan(client, changes)),
+    why: &[
+        Why {
+            words: &["eip", "addr", "addressclaim"],
+            about: "an egress address",
+            explain: |client, name, _| Box::pin(why_address(client, name)),
+        },
+        Why {
+            words: &["policy", "egp", "egcp", "egresspolicy", "egressclusterpolicy"],
+            about: "NAMESPACE/NAME of an EgressPolicy, or NAME of an EgressClusterPolicy",
+            explain: |client, name, _| Box::pin(why_policy(client, name)),
+        },
+        Why {
+            words: &["pod"],
+            about: "NAMESPACE/NAME of a pod, and the destination of its packets",
+            explain: |client, name, destination| Box::pin(why_pod(client, name, destination)),
+        },
+    ],
+    status: |client| Box::pin(status(client)),
+    node_loss: Some(|client, node| Box::pin(node_loss(client, node))),
+};
+
+/// What applying these objects would change.
+async fn plan(client: Client, changes: Vec<Value>) -> Result<QueryResult, QueryError> {
+    let objects = Objects::read(&client).await?;
     let mut changed = objects.clone();
     changed.overlay(changes)?;
     let (_, before) = objects.model(Families::default());
@@ -29,10 +54,9 @@ pub(crate) async fn plan(client: &Client, changes: Vec<Value>) -> Result<Answer,
     Ok(difference(&before, &after))
 }
 
-pub(super) fn difference(before: &Model, after: &Model) -> Answer {
+pub(super) fn difference(before: &Model, after: &Model) -> QueryResult {
     let (was, will) = (before.planner.plan(), after.planner.plan());
-    let mut rows: Vec<Map<String, Value>> =
-        will.moves.iter().filter(|moved| !was.moves.contains(moved)).map(move_row).collect();
+    let mut rows: Vec<Row> = will.moves.iter().filter(|moved| !was.moves.contains(moved)).map(move_row).collect();
     rows.extend(grants(&was, &will));
     rows.extend(obstacle_rows(before, after, &will));
     for address in will.recycled.difference(&was.recycled) {
@@ -45,10 +69,10 @@ pub(super) fn difference(before: &Model, after: &Model) -> Answer {
             ("gateway", Value::Null),
         ]));
     }
-    Answer::of_changes(rows)
+    QueryResult::of_changes(rows)
 }
 
-fn move_row(moved: &Move) -> Map<String, Value> {
+fn move_row(moved: &Move) -> Row {
     let Move { eip, policy, gateway, from, to, cause } = moved;
     let what = policy.as_ref().map_or_else(|| eip.to_string(), |policy| format!("policy {policy}"));
     row([
@@ -61,7 +85,7 @@ fn move_row(moved: &Move) -> Map<String, Value> {
     ])
 }
 
-fn grants<'a>(was: &'a Plan, will: &'a Plan) -> impl Iterator<Item = Map<String, Value>> + 'a {
+fn grants<'a>(was: &'a Plan, will: &'a Plan) -> impl Iterator<Item = Row> + 'a {
     let policies: BTreeSet<&PolicyName> = was.bindings.keys().chain(will.bindings.keys()).collect();
     policies.into_iter().filter_map(|policy| {
         let (from, to) = (was.bindings.get(policy), will.bindings.get(policy));
@@ -74,23 +98,23 @@ fn grants<'a>(was: &'a Plan, will: &'a Plan) -> impl Iterator<Item = Map<String,
             Some(binding) if binding.eip.is_none() => json!("the node's own address"),
             Some(binding) => json!(binding.eip.to_string()),
         };
-        let (change, cause) = match (from, to) {
-            (None, _) => ("granted", "the policy gets a way out"),
-            (_, None) => ("withdrawn", "the policy is gone, or may no longer have it"),
-            (Some(_), Some(_)) => ("replaced", "the policy is another one, or its address was lost"),
+        let (change, why) = match (from, to) {
+            (None, _) => ("granted", "the policy gets an egress address"),
+            (_, None) => ("withdrawn", "the policy was deleted, or may no longer use it"),
+            (Some(_), Some(_)) => ("replaced", "the policy changed, or its address left the pool"),
         };
         Some(row([
             ("what", json!(format!("policy {policy}"))),
             ("change", json!(change)),
             ("from", text(from)),
             ("to", text(to)),
-            ("why", json!(cause)),
+            ("why", json!(why)),
             ("gateway", json!(to.or(from).map(|binding| &*binding.gateway))),
         ]))
     })
 }
 
-fn obstacle_rows(before: &Model, after: &Model, will: &Plan) -> Vec<Map<String, Value>> {
+fn obstacle_rows(before: &Model, after: &Model, will: &Plan) -> Vec<Row> {
     let names: BTreeSet<&PolicyName> = will.unmet.keys().chain(after.problems.keys()).collect();
     let told = |model: &Model, name: &PolicyName| {
         let (edit, lack) = obstacles(model, name);
@@ -126,42 +150,42 @@ fn obstacle_rows(before: &Model, after: &Model, will: &Plan) -> Vec<Map<String, 
 
 const STEPS: &[Column] = &[column("step", "STEP"), column("says", "SAYS")];
 
-fn steps(texts: impl IntoIterator<Item = String>, summary: String, yes: bool) -> Answer {
+fn steps(texts: impl IntoIterator<Item = String>, summary: String, yes: bool) -> QueryResult {
     let numbered = texts.into_iter().enumerate();
     let rows = numbered.map(|(number, text)| row([("step", json!(number + 1)), ("says", json!(text))])).collect();
-    Answer { columns: STEPS, rows, summary, yes, warnings: Vec::new() }
+    QueryResult { columns: STEPS, rows, summary, yes, warnings: Vec::new() }
 }
 
-/// Why an address is where it is.
-pub(crate) async fn why_address(client: &Client, name: &str) -> Result<Answer, Unanswered> {
-    let address: IpAddr = name.parse().ok().or_else(|| parse_claim_name(name)).ok_or_else(|| Unanswered::Unclear {
+/// Why an address is on its node.
+async fn why_address(client: Client, name: String) -> Result<QueryResult, QueryError> {
+    let address: IpAddr = name.parse().ok().or_else(|| parse_claim_name(&name)).ok_or_else(|| QueryError::Invalid {
         what: format!("`{name}` is not an address"),
-        hint: "see which there are: kubectl get addr".to_owned(),
+        hint: "list them: kubectl get addr".to_owned(),
     })?;
-    let (_, model) = Objects::read(client).await?.model(Families::default());
+    let (_, model) = Objects::read(&client).await?.model(Families::default());
     let explained: Vec<String> = explain_address(&model.planner, address).into_iter().map(|step| step.text).collect();
     if explained.is_empty() {
-        return Err(Unanswered::NotFound {
+        return Err(QueryError::NotFound {
             what: format!("no gateway has address {address}"),
-            hint: "see which pools there are: kubectl get egw".to_owned(),
+            hint: "list the pools: kubectl get egw".to_owned(),
         });
     }
     let placed = model.planner.planned(address);
     let summary = match placed.as_ref().map(|placed| placed.record.node.as_deref()) {
-        Some(Some(node)) => format!("{address} lives on node {node}"),
-        Some(None) => format!("{address} is in use, and no node is ready to hold it"),
+        Some(Some(node)) => format!("{address} is on node {node}"),
+        Some(None) => format!("{address} is in use, but no node is ready to hold it"),
         None => format!("{address} is not in use"),
     };
     Ok(steps(explained, summary, placed.is_some()))
 }
 
-/// Why a policy has what it has.
-pub(crate) async fn why_policy(client: &Client, name: &str) -> Result<Answer, Unanswered> {
-    let (cache, model) = Objects::read(client).await?.model(Families::default());
-    let policy = policy_name(name);
+/// Why a policy has its address and node.
+async fn why_policy(client: Client, name: String) -> Result<QueryResult, QueryError> {
+    let (cache, model) = Objects::read(&client).await?.model(Families::default());
+    let policy = policy_name(&name);
     let known = model.planner.policy(&policy).is_some() || model.problems.contains_key(&policy);
     if !known {
-        return Err(Unanswered::NotFound {
+        return Err(QueryError::NotFound {
             what: format!("there is no policy `{policy}`"),
             hint: "name it NAMESPACE/NAME, or NAME for a cluster policy: kubectl get egp,egcp -A".to_owned(),
         });
@@ -173,43 +197,41 @@ pub(crate) async fn why_policy(client: &Client, name: &str) -> Result<Answer, Un
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let yes = ready.is_some_and(|condition| condition.status == "True");
     if let Some(condition) = ready.filter(|_| !yes) {
-        texts.push(format!("it is not ready: {}: {}", condition.reason, condition.message));
+        texts.push(format!("not ready: {}: {}", condition.reason, condition.message));
     }
     let summary = binding.map_or_else(
-        || format!("policy {policy} has no way out"),
+        || format!("policy {policy} has no egress address"),
         |Binding { eip, node, .. }| {
             let with = if eip.is_none() { "its node's own address".to_owned() } else { eip.to_string() };
-            format!("policy {policy} leaves with {with} through node {}", node.as_deref().unwrap_or("none"))
+            format!("pods of policy {policy} leave with {with} through node {}", node.as_deref().unwrap_or("none"))
         },
     );
     Ok(steps(texts, summary, yes))
 }
 
-/// Which policy a pod leaves by, and why that one.
-pub(crate) async fn why_pod(client: &Client, name: &str, destination: Option<&str>) -> Result<Answer, Unanswered> {
+/// Which policy applies to a pod, and why.
+async fn why_pod(client: Client, name: String, destination: Option<String>) -> Result<QueryResult, QueryError> {
     let destination: Option<IpAddr> = destination
         .map(|text| {
-            text.parse().map_err(|_| Unanswered::Unclear {
+            text.parse().map_err(|_| QueryError::Invalid {
                 what: format!("destination `{text}` is not an address"),
-                hint: "give one like 203.0.113.7".to_owned(),
+                hint: "write it like 203.0.113.7".to_owned(),
             })
         })
         .transpose()?;
-    let (namespace, pod) = name.split_once('/').unwrap_or(("default", name));
+    let (namespace, pod) = name.split_once('/').unwrap_or(("default", &name));
     let key = Key { namespace: namespace.to_owned(), name: pod.to_owned() };
-    let (cache, model) = Objects::read(client).await?.model(Families::default());
+    let (cache, model) = Objects::read(&client).await?.model(Families::default());
     let Some(seen) = cache.pods.get(&key) else {
-        return Err(Unanswered::NotFound {
+        return Err(QueryError::NotFound {
             what: format!("there is no pod `{key}`"),
-            hint: format!("see which there are: kubectl get pods -n {namespace}"),
+            hint: format!("list them: kubectl get pods -n {namespace}"),
         });
     };
     let mut texts = Vec::new();
     if seen.spec.host_network {
-        texts.push(
-            "the pod is on its node's network: no policy serves it, it leaves with the node's address".to_owned(),
-        );
-        return Ok(steps(texts, format!("pod {key} leaves with its node's address"), false));
+        texts.push("the pod uses the host network: no policy applies, its packets have the node's address".to_owned());
+        return Ok(steps(texts, format!("packets of pod {key} have its node's address"), false));
     }
     let policies = model.selected.of_pod(&key);
     texts.extend(policies.iter().map(|policy| format!("policy {policy} selects the pod")));
@@ -218,9 +240,9 @@ pub(crate) async fn why_pod(client: &Client, name: &str, destination: Option<&st
         (Some(winner), _) => {
             texts.push(winner.1.clone());
             texts.extend(explain(&model.planner, &winner.0).into_iter().map(|step| step.text));
-            format!("pod {key} leaves by policy {}", winner.0)
+            format!("policy {} applies to pod {key}", winner.0)
         }
-        (None, Some(destination)) if !policies.is_empty() => format!("no policy of pod {key} is for {destination}"),
+        (None, Some(destination)) if !policies.is_empty() => format!("no policy of pod {key} matches {destination}"),
         (None, _) => format!("no policy selects pod {key}"),
     };
     Ok(steps(texts, summary, winner.is_some()))
@@ -240,7 +262,7 @@ fn winner(model: &Model, pod: &Key, destination: Option<IpAddr>) -> Option<(Poli
     ))
 }
 
-/// Who serves a destination. Whether it is inside the cluster is not asked here: a range that was named counts.
+/// The policy for a destination, whether or not the destination is inside the cluster.
 fn served(flat: &EffectivePolicies, destination: IpAddr) -> Option<PolicyName> {
     if is_never_served(destination) {
         return None;
@@ -263,12 +285,9 @@ const GATEWAYS: &[Column] = &[
     wide("problem", "PROBLEM"),
 ];
 
-/// How the gateways stand, or what the loss of a node would move.
-pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Answer, Unanswered> {
-    let (_, mut model) = Objects::read(client).await?.model(Families::default());
-    if let Some(node) = without {
-        return loss(&mut model, node);
-    }
+/// The state of every gateway.
+async fn status(client: Client) -> Result<QueryResult, QueryError> {
+    let (_, model) = Objects::read(&client).await?.model(Families::default());
     let mut rows = Vec::new();
     for (name, checked) in &model.gateways.by_name {
         let (usage, eligible) = (model.planner.usage(name), model.planner.ready_nodes(name));
@@ -289,30 +308,37 @@ pub(crate) async fn status(client: &Client, without: Option<&str>) -> Result<Ans
             ("problem", json!(problem.map(|problem| problem.message))),
         ]));
     }
-    let healthy = rows.iter().all(|row| row["ready"] == json!(true) && row["waiting"] == json!(0));
-    let summary = format!("{} gateways; used/total addresses and ready/selected nodes", rows.len());
-    Ok(Answer { columns: GATEWAYS, rows, summary, yes: healthy, warnings: Vec::new() })
+    let is_healthy = |row: &&Row| row["ready"] == json!(true) && row["waiting"] == json!(0);
+    let unhealthy = rows.len() - rows.iter().filter(is_healthy).count();
+    let summary = match (rows.len(), unhealthy) {
+        (0, _) => "no egress gateways".to_owned(),
+        (all, 0) => format!("all {all} egress gateways are ready, and no policy waits for an address"),
+        (all, unhealthy) => {
+            format!("{unhealthy} of {all} egress gateways are not ready, or have policies that wait for an address")
+        }
+    };
+    Ok(QueryResult { columns: GATEWAYS, rows, summary, yes: unhealthy == 0, warnings: Vec::new() })
 }
 
-fn loss(model: &mut Model, node: &str) -> Result<Answer, Unanswered> {
-    let Some(mut lost) = model.planner.node(node).cloned() else {
-        return Err(Unanswered::NotFound {
+/// Where the addresses of a node would move if it were lost.
+async fn node_loss(client: Client, node: String) -> Result<QueryResult, QueryError> {
+    let (_, mut model) = Objects::read(&client).await?.model(Families::default());
+    let Some(mut lost) = model.planner.node(&node).cloned() else {
+        return Err(QueryError::NotFound {
             what: format!("there is no node `{node}`"),
-            hint: "see which there are: kubectl get nodes".to_owned(),
+            hint: "list them: kubectl get nodes".to_owned(),
         });
     };
     lost.ready = false;
-    let touched = model.planner.change(Change::Node(node.into(), Some(lost)));
+    let touched = model.planner.change(Change::Node(node.as_str().into(), Some(lost)));
     let rows: Vec<_> = touched.moves.iter().map(move_row).collect();
     let homeless = touched.moves.iter().filter(|moved| moved.to.is_none()).count();
     let summary = match (rows.len(), homeless) {
-        (0, _) => format!("nothing lives on node {node}: its loss would move nothing"),
-        (count, 0) => format!("the loss of node {node} would move {count}, and all find a place"),
-        (count, homeless) => {
-            format!("the loss of node {node} would move {count}, and {homeless} of them find no place")
-        }
+        (0, _) => format!("node {node} holds nothing: losing it would move nothing"),
+        (count, 0) => format!("losing node {node} would move {count}, all to other nodes"),
+        (count, homeless) => format!("losing node {node} would move {count}; {homeless} of them find no other node"),
     };
-    Ok(Answer { columns: CHANGES, rows, summary, yes: homeless == 0, warnings: Vec::new() })
+    Ok(QueryResult { columns: CHANGES, rows, summary, yes: homeless == 0, warnings: Vec::new() })
 }
 
 /// `NAMESPACE/NAME`, or the name of a cluster policy.

@@ -1,4 +1,4 @@
-//! Who gets which number: pure, total, the lowest free number first, nothing moves.
+//! Which ticket gets which number: pure and total; the lowest free number first, and assigned numbers stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_recorded_stays_and_newcomers_get_the_lowest_free_number() {
+    fn recorded_numbers_stay_and_new_tickets_get_the_lowest_free_one() {
         let world = World {
             tickets: ["a", "b", "c", "d"].map(String::from).into(),
             last: 3,

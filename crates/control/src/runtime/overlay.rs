@@ -1,4 +1,4 @@
-//! A cluster's objects read once, and changes laid over them: for questions of what would be.
+//! Reads a cluster's objects once and merges changes into them, for queries about what would happen.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ListParams};
@@ -7,28 +7,28 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::answers::Unanswered;
+use super::query::QueryError;
 
-/// All objects of a kind; none of a kind that is not served.
-pub(crate) async fn all<K>(client: &Client, what: &'static str) -> Result<Vec<K>, Unanswered>
+/// Lists all objects of a kind; none if the kind is not served.
+pub async fn list_all<K>(client: &Client, what: &'static str) -> Result<Vec<K>, QueryError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     match Api::<K>::all(client.clone()).list(&ListParams::default()).await {
         Ok(list) => Ok(list.items),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(cause) => Err(Unanswered::Unreachable { what, cause: Box::new(cause) }),
+        Err(cause) => Err(QueryError::Unreachable { what, cause: Box::new(cause) }),
     }
 }
 
-/// Lays an object over those that are there, as applying it would: what it leaves out stays.
-pub(crate) fn lay<K>(objects: &mut Vec<K>, change: Value) -> Result<(), Unanswered>
+/// Merges an object into a list as applying it would: fields that it leaves out keep their values.
+pub fn merge_object<K>(objects: &mut Vec<K>, change: Value) -> Result<(), QueryError>
 where
     K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned,
 {
-    let unreadable = |cause: serde_json::Error| Unanswered::Unclear {
+    let unreadable = |cause: serde_json::Error| QueryError::Invalid {
         what: format!("a {} cannot be read: {cause}", K::kind(&())),
-        hint: "see which fields there are: kubectl explain".to_owned(),
+        hint: format!("list its fields: kubectl explain {}", K::plural(&())),
     };
     let name = change["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let namespace = change["metadata"]["namespace"].as_str().map(str::to_owned);
@@ -47,7 +47,7 @@ where
     Ok(())
 }
 
-/// As a merge patch would: what is given replaces, null removes.
+/// A JSON merge patch: a value replaces, null removes.
 fn merge(target: &mut Value, patch: Value) {
     let (Value::Object(target), Value::Object(patch)) = (&mut *target, &patch) else {
         *target = patch;

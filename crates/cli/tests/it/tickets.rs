@@ -1,0 +1,83 @@
+//! The whole program with one more line in its table of capabilities: every command knows the tickets of
+//! `crates/control/examples/tickets`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use kube::api::PostParams;
+use kube::{Api, Client};
+use portolan_apiserver::running::{Options, Running};
+use portolan_testkit::program::example;
+use portolan_testkit::ticket::{Office, OfficeSpec, Ticket, TicketSpec};
+use portolan_testkit::{Program, install};
+
+use crate::{Ran, program, ran};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_knows_a_capability_that_is_one_more_line_in_the_table() -> anyhow::Result<()> {
+    let binary = example("portolan", "portolan-tickets")?;
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    let server = Running::start(Options {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        data_dir: None,
+        kubeconfig: kubeconfig.clone(),
+        nodes: 0,
+        run_elsewhere: None,
+    })
+    .await?;
+    prepare(server.client()).await?;
+    let ask = |line: &str| run(&binary, &format!("{line} --kubeconfig {}", kubeconfig.display()));
+
+    let help = run(&binary, "operator --help");
+    for part in
+        ["- tickets: Tickets: a number and a receipt for each\n", "Tickets:\n      --tickets-namespace <NAME>\n"]
+    {
+        assert!(help.stdout.contains(part), "it lacks `{part}`:\n{}", help.stdout);
+    }
+    let flags = "operator --capabilities tickets --lease-namespace default --admin-listen 127.0.0.1:0 --kubeconfig";
+    let mut arguments: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
+    arguments.push(kubeconfig.display().to_string());
+    let operator = Program::start("tickets", &binary, &arguments, folder.path())?;
+    let began = std::time::Instant::now();
+    while ask("status tickets").exit != Some(0) {
+        anyhow::ensure!(began.elapsed().as_secs() < 60, "no number: {}", operator.log_tail());
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let all = ask("status");
+    assert!(all.stdout.contains("default/first  1"), "{all:?}");
+    assert_eq!(
+        all.stderr,
+        "egress: no egress gateways\nmesh: no mesh objects\ntickets: 1 of 1 tickets have a number\n"
+    );
+    let why = ask("why ticket first");
+    assert_eq!((why.exit, why.stderr.as_str()), (Some(0), "ticket default/first has number 1\n"), "{why:?}");
+    let file = folder.path().join("second.yaml");
+    std::fs::write(&file, "{kind: Ticket, metadata: {name: second}, spec: {text: x}}")?;
+    let plan = ask(&format!("plan -f {}", file.display()));
+    assert_eq!((plan.exit, plan.stderr.as_str()), (Some(1), "1 change\n"), "{plan:?}");
+    assert!(plan.stdout.contains("ticket default/second  numbered  -     2"), "{plan:?}");
+
+    let roles = run(&binary, "manifests").stdout;
+    assert!(roles.contains("resources: [tickets]\n") && roles.contains("path: /validate-ticket\n"), "{roles}");
+    let reference = run(&binary, "reference").stdout;
+    assert!(reference.contains("`PORTOLAN_TICKETS_NAMESPACE`"), "{reference}");
+    drop(operator);
+    server.stop().await;
+    Ok(())
+}
+
+async fn prepare(client: Client) -> anyhow::Result<()> {
+    install::<Ticket>(client.clone()).await?;
+    install::<Office>(client.clone()).await?;
+    let offices: Api<Office> = Api::namespaced(client.clone(), "default");
+    offices.create(&PostParams::default(), &Office::new("office", OfficeSpec { last: 2 })).await?;
+    let tickets: Api<Ticket> = Api::namespaced(client, "default");
+    let spec = TicketSpec { text: "x".to_owned(), desk: None };
+    tickets.create(&PostParams::default(), &Ticket::new("first", spec)).await?;
+    Ok(())
+}
+
+fn run(binary: &Path, line: &str) -> Ran {
+    ran(program(&PathBuf::from(binary)).args(line.split_whitespace()).output())
+}

@@ -1,0 +1,76 @@
+//! The table of capabilities, and how those of a table start.
+
+use prometheus_client::registry::Registry;
+
+use crate::runtime::app::Ctx;
+use crate::runtime::capability::{Capability, Starter};
+use crate::runtime::webhook::{self, Webhooks};
+use crate::{egress, mesh};
+
+/// Every capability. A new one is a line here.
+pub const CAPABILITIES: &[&Capability] = &[&egress::CAPABILITY, &mesh::CAPABILITY];
+
+/// Starts capabilities, and the webhook server with their handlers if there is to be one.
+pub fn start(
+    starters: Vec<Starter>,
+    webhook: Option<webhook::Config>,
+    ctx: &Ctx,
+    registry: &mut Registry,
+) -> Result<Option<webhook::Handle>, webhook::Error> {
+    let handlers = starters.into_iter().fold(Webhooks::new(), |handlers, start| start(ctx, registry, handlers));
+    let Some(config) = webhook else { return Ok(None) };
+    let host = webhook::Host { tasks: &ctx.tasks, readiness: &ctx.readiness, registry };
+    webhook::run(&ctx.unfenced, config, handlers, host).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::runtime::capability::Kind;
+
+    #[test]
+    fn the_kinds_of_ours_are_those_of_the_custom_resource_definitions() {
+        let mut defined: BTreeMap<String, (String, String, bool)> = BTreeMap::new();
+        for definition in portolan_api::crds() {
+            let spec = definition.spec;
+            let served = spec.versions.iter().find(|version| version.served).map(|version| version.name.clone());
+            let name = format!("{}.{}", spec.names.plural, spec.group);
+            defined.insert(name, (served.unwrap_or_default(), spec.names.kind, spec.scope == "Namespaced"));
+        }
+        let kinds = CAPABILITIES.iter().flat_map(|capability| capability.kinds);
+        for Kind { group, version, kind, plural, namespaced, .. } in kinds {
+            let listed = ((*version).to_owned(), (*kind).to_owned(), *namespaced);
+            if let Some(definition) = defined.remove(&format!("{plural}.{group}")) {
+                assert_eq!(listed, definition, "{plural}.{group}");
+            }
+        }
+        assert!(defined.is_empty(), "no capability lists {:?}", defined.keys());
+    }
+
+    #[test]
+    fn every_flag_has_an_environment_variable_and_a_heading_and_starts_with_no_word_of_another() {
+        for capability in CAPABILITIES {
+            for flag in capability.flags() {
+                let long = flag.get_long().unwrap_or_default().to_owned();
+                let env = flag.get_env().map(|env| env.to_string_lossy().into_owned());
+                let wanted = format!("PORTOLAN_{}", long.replace('-', "_").to_uppercase());
+                assert_eq!(env, Some(wanted), "--{long} of {}", capability.name);
+                assert!(flag.get_help_heading().is_some(), "--{long} has no heading");
+                let other = CAPABILITIES
+                    .iter()
+                    .find(|other| other.name != capability.name && long.starts_with(&format!("{}-", other.name)));
+                assert!(other.is_none(), "--{long} of {} is named after another capability", capability.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_defaults_of_every_capability_are_accepted() {
+        for capability in CAPABILITIES {
+            let configured = (capability.configure)(&capability.defaults(), &Default::default());
+            assert!(configured.is_ok(), "{}", capability.name);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The kinds of egress, and what the operator does with each.
+
+use crate::runtime::capability::Kind;
+
+const GROUP: &str = "egressgateway.spidernet.io";
+const VERSION: &str = "v1beta1";
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind::cluster(GROUP, VERSION, "EgressGateway", "egressgateways")
+        .planned()
+        .verbs(&["list", "watch", "update"])
+        .status(&["patch"])
+        .purpose("Gateways: sets the finalizer and the status"),
+    Kind::namespaced(GROUP, VERSION, "EgressPolicy", "egresspolicies")
+        .planned()
+        .status(&["patch"])
+        .purpose("Policies: reports the granted address and node"),
+    Kind::cluster(GROUP, VERSION, "EgressClusterPolicy", "egressclusterpolicies").planned().status(&["patch"]),
+    Kind::cluster(GROUP, VERSION, "EgressTunnel", "egresstunnels")
+        .planned()
+        .verbs(&["list", "watch", "create", "update", "delete"])
+        .status(&["update"])
+        .purpose("Tunnels: one per node, with a number"),
+    Kind::cluster(GROUP, VERSION, "EgressClusterInfo", "egressclusterinfos")
+        .planned()
+        .verbs(&["list", "watch", "create"])
+        .status(&["patch"])
+        .purpose("Address ranges inside the cluster"),
+    Kind::namespaced(GROUP, VERSION, "EgressEndpointSlice", "egressendpointslices")
+        .verbs(&["list", "watch", "patch", "delete"])
+        .purpose("Endpoint slices: the pods of each policy, for node agents and other readers"),
+    Kind::cluster(GROUP, VERSION, "EgressClusterEndpointSlice", "egressclusterendpointslices")
+        .verbs(&["list", "watch", "patch", "delete"]),
+    Kind::cluster("portolan.dev", "v1alpha1", "AddressClaim", "addressclaims")
+        .planned()
+        .verbs(&["list", "watch", "create", "update", "delete"])
+        .purpose("Address claims: the ledger of addresses in use"),
+    Kind::cluster("", "v1", "Node", "nodes").planned().purpose("What gateways and policies select"),
+    Kind::cluster("", "v1", "Namespace", "namespaces").planned(),
+    Kind::namespaced("", "v1", "Pod", "pods").planned(),
+    Kind::cluster("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs")
+        .purpose("Where the cluster's own address ranges are configured"),
+    Kind::cluster("crd.projectcalico.org", "v1", "IPPool", "ippools"),
+];

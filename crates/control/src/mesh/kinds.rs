@@ -1,0 +1,27 @@
+//! The kinds of the mesh, and what the operator does with each.
+
+use crate::runtime::capability::Kind;
+
+const GROUP: &str = "l7mp.io";
+const VERSION: &str = "v1";
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind::namespaced(GROUP, VERSION, "VirtualService", "virtualservices")
+        .planned()
+        .verbs(&["list", "watch", "create", "update", "patch", "delete"])
+        .status(&["patch"])
+        .purpose("Mesh objects: writes generated VirtualServices and Targets, and reports on all"),
+    Kind::namespaced(GROUP, VERSION, "Target", "targets")
+        .planned()
+        .verbs(&["list", "watch", "create", "update", "patch", "delete"])
+        .status(&["patch"]),
+    Kind::namespaced(GROUP, VERSION, "Route", "routes").planned().verbs(&["list", "watch", "patch"]).status(&["patch"]),
+    Kind::namespaced(GROUP, VERSION, "Rule", "rules").planned().verbs(&["list", "watch", "patch"]).status(&["patch"]),
+    Kind::namespaced("", "v1", "Service", "services").planned().purpose("What names refer to"),
+    Kind::namespaced("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices").planned(),
+    Kind::namespaced("", "v1", "Pod", "pods").planned(),
+    Kind::cluster("", "v1", "Namespace", "namespaces").planned(),
+    Kind::namespaced("", "v1", "Secret", "secrets")
+        .named_by("mesh-proxy-token-secret")
+        .purpose("Tokens of proxies, each in the namespace of its proxies, and no other Secret"),
+];
