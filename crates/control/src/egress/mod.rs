@@ -50,7 +50,7 @@ use tokio::time::Instant;
 use self::coming::worth_waiting_for;
 use self::metrics::Metrics;
 use self::model::{Dirty, Model};
-use self::observe::Probation;
+use self::observe::FlapDamping;
 use self::recycle::Recycling;
 use self::status::{Patience, Reporting, Waiting};
 use self::tell::{Failovers, Telling};
@@ -99,7 +99,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
         writer: ctx.writer("egress"),
         recorder: ctx.recorder("egress"),
         metrics: Metrics::register(registry),
-        probation: Probation::default(),
+        damping: FlapDamping::default(),
         term: Term::default(),
     };
     ctx.tasks.spawn("egress", ctx.turns("egress").run(watches, egress));
@@ -112,7 +112,7 @@ struct Egress {
     writer: Writer,
     recorder: Recorder,
     metrics: Metrics,
-    probation: Probation,
+    damping: FlapDamping,
     term: Term,
 }
 
@@ -147,12 +147,12 @@ impl Turn for Egress {
 
     async fn turn(&mut self) -> Result<Next, Error> {
         let now = Instant::now();
-        let Self { cache, options, writer, recorder, metrics, probation, term } = self;
+        let Self { cache, options, writer, recorder, metrics, damping, term } = self;
         let Term { began, model, dirty, recycling, failovers, waiting, shown, listed, counted } = term;
         let numbering = Numbering { writer, cache, metrics, subnets: options.tunnels };
         let telling = Telling { recorder, cache, metrics };
         // observe (no client): every watch has synced and shows our own last writes
-        let moved = cache.moved();
+        let changed = cache.take_changes();
         let patient_until = *began.get_or_insert(now) + options.await_nodes;
         if model.is_none() && now < patient_until && worth_waiting_for(cache, options.families) {
             // nodes get ready only with the number of their tunnel
@@ -161,19 +161,19 @@ impl Turn for Egress {
         }
         // validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in the plan
         let model = if let Some(model) = model {
-            model.follow(cache, &moved, probation, now, dirty);
-            model.end_probation(cache, probation, now, dirty);
+            model.follow(cache, &changed, damping, now, dirty);
+            model.end_damping(cache, damping, now, dirty);
             model
         } else {
-            let (whole, all) = Model::whole(cache, options.families, probation, now);
+            let (whole, all) = Model::whole(cache, options.families, damping, now);
             *dirty = all;
             model.insert(whole)
         };
-        dirty.policies.extend(model.selected.reshadow());
+        dirty.policies.extend(model.selected.update_shadowed());
         recycling.note(&dirty.addresses, &model.planner, |address| cache.claim(address).is_some(), now);
         dirty.addresses.extend(recycling.answered());
         if recycling.asks(options.keep_unseen, now) {
-            cache.list_users_again();
+            cache.relist_users();
         }
         // act (client): what holds a gateway, then the claims, and only what differs
         let unheld = act::finalizers(writer, cache, model, &dirty.gateways).await;
@@ -203,8 +203,8 @@ impl Turn for Egress {
         if let Some(problem) = failure {
             return Err(problem);
         }
-        let recount = recount.filter(|_| !moved.is_empty());
-        Ok(next([again, patient, recount, recycling.due(options.keep_unseen)], probation, now))
+        let recount = recount.filter(|_| !changed.is_empty());
+        Ok(next([again, patient, recount, recycling.due(options.keep_unseen)], damping, now))
     }
 }
 
@@ -257,7 +257,7 @@ async fn views(
     again
 }
 
-fn next(again: [Option<Instant>; 4], probation: &Probation, now: Instant) -> Next {
-    let earliest = probation.waiting().map(|(_, until)| until).chain(again.into_iter().flatten()).min();
+fn next(again: [Option<Instant>; 4], damping: &FlapDamping, now: Instant) -> Next {
+    let earliest = damping.waiting().map(|(_, until)| until).chain(again.into_iter().flatten()).min();
     earliest.map_or(Next::OnChange, |due| Next::After(due.saturating_duration_since(now)))
 }

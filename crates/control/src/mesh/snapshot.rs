@@ -1,4 +1,4 @@
-//! A cluster as it stands, read once: for questions, and with objects laid over it for plans of what would change.
+//! All objects of a cluster, read once: for queries, and with changed objects merged in to plan what they would change.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::answers::Unanswered;
 use crate::overlay::{all, lay};
 use crate::runtime::store::Store;
 
-/// Every object that a decision may look at.
+/// All objects that decisions are based on.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     virtual_services: Vec<VirtualService>,
@@ -48,8 +48,8 @@ impl Objects {
         })
     }
 
-    /// Lays objects over what is there. A spec of the mesh is replaced whole: what it leaves out would mean another
-    /// dialect.
+    /// Merges objects in. The spec of a mesh object is replaced as a whole: fields kept from the old one could mean
+    /// another dialect.
     pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), Unanswered> {
         for change in changes {
             match change["kind"].as_str().unwrap_or_default() {
@@ -72,7 +72,7 @@ impl Objects {
         Ok(())
     }
 
-    /// As the operator has them without flags. Where pods live on loopback, all runs on one machine.
+    /// The operator's default settings. Pods with loopback addresses mean that everything runs on one machine.
     pub(super) fn settings(&self) -> Settings {
         let addresses = self.pods.iter().flat_map(|pod| &pod.status.pod_ips);
         let mut addresses = addresses.filter_map(|address| address.ip.parse::<Ipv4Addr>().ok());
@@ -81,7 +81,7 @@ impl Objects {
         Settings { loopback_pods: range.map(|range| range.trunc()), ..Settings::default() }
     }
 
-    /// As the controller sees it.
+    /// The stores that a controller would have.
     pub(super) fn cache(self) -> Cache {
         Cache {
             virtual_services: Store::of(self.virtual_services),
