@@ -49,7 +49,7 @@ use self::claim_gc::ClaimGc;
 use self::events::{Failovers, GatewayEvents};
 use self::metrics::Metrics;
 use self::model::{Dirty, Model};
-use self::observe::Probation;
+use self::observe::FlapDamping;
 use self::startup_grace::worth_waiting_for;
 use crate::runtime::app::Ctx;
 use crate::runtime::capability::Capability;
@@ -107,7 +107,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
         writer: ctx.writer("egress"),
         recorder: ctx.recorder("egress"),
         metrics: Metrics::register(registry),
-        probation: Probation::default(),
+        damping: FlapDamping::default(),
         term: TermState::new(&queues),
         queues,
     };
@@ -121,7 +121,7 @@ struct Egress {
     writer: Writer,
     recorder: Recorder,
     metrics: Metrics,
-    probation: Probation,
+    damping: FlapDamping,
     queues: WriteQueues,
     term: TermState,
 }
@@ -160,10 +160,10 @@ impl Reconciler for Egress {
 
     async fn reconcile(&mut self) -> Next {
         let now = Instant::now();
-        let Self { cache, options, writer, recorder, metrics, probation, queues: _, term } = self;
+        let Self { cache, options, writer, recorder, metrics, damping, queues: _, term } = self;
         let TermState { began, model, gc, failovers, writes, counted } = term;
         // observe (no client): every watch has synced and shows our own last writes
-        let moved = cache.moved();
+        let changed = cache.take_changes();
         let patient_until = *began.get_or_insert(now) + options.await_nodes;
         if model.is_none() && now < patient_until && worth_waiting_for(cache, options.families) {
             // nodes get ready only with the number of their tunnel
@@ -173,19 +173,19 @@ impl Reconciler for Egress {
         // validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in the plan
         let mut dirty = Dirty::default();
         let model = if let Some(model) = model {
-            model.follow(cache, &moved, probation, now, &mut dirty);
-            model.end_probation(cache, probation, now, &mut dirty);
+            model.follow(cache, &changed, damping, now, &mut dirty);
+            model.end_damping(cache, damping, now, &mut dirty);
             model
         } else {
-            let (whole, all) = Model::whole(cache, options.families, probation, now);
+            let (whole, all) = Model::whole(cache, options.families, damping, now);
             dirty = all;
             model.insert(whole)
         };
-        dirty.policies.extend(model.selected.reshadow());
+        dirty.policies.extend(model.selected.update_shadowed());
         gc.note(&dirty.addresses, &model.planner, |address| cache.claim(address).is_some(), now);
         dirty.addresses.extend(gc.answered());
         if gc.asks(options.keep_unseen, now) {
-            cache.list_users_again();
+            cache.relist_users();
         }
         let moves = std::mem::take(&mut dirty.moves);
         writes.add(&mut dirty, model);
@@ -204,8 +204,8 @@ impl Reconciler for Egress {
             metrics.show(model);
             *counted = Some(now);
         }
-        let recount = recount.filter(|_| !moved.is_empty());
-        let trusted = probation.waiting().map(|(_, until)| until).min();
+        let recount = recount.filter(|_| !changed.is_empty());
+        let trusted = damping.waiting().map(|(_, until)| until).min();
         Next::at_earliest([writes.next_due(), recount, gc.due(options.keep_unseen), trusted])
     }
 }

@@ -1,4 +1,4 @@
-//! What is seen -> the planner's world, whole at first and then change by change. Pure.
+//! Stores -> the planner's world, complete at first and then change by change. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,27 +14,27 @@ use portolan_core::select::Labels;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::observe::{Cache, Moved, Probation, says_ready};
+use super::observe::{Cache, Changes, FlapDamping, says_ready};
 use super::ranges;
-use super::recorded::{Shown, newly_seen};
+use super::recorded::{GatewayGrants, granted_earlier};
 use super::selected::Selected;
 use super::validate::{Families, Gateways, PolicyView, Problem, gateways, labels, policy, resolve};
 use crate::runtime::store::Key;
 
-/// The planner, and what it does not need to know but users do.
+/// The planner, and what is reported to users beside its plan.
 pub(super) struct Model {
     pub(super) planner: Planner,
     pub(super) gateways: Gateways,
-    /// Why policies are not accepted.
+    /// Why policies are not accepted, by policy.
     pub(super) problems: BTreeMap<PolicyName, Problem>,
     pub(super) selected: Selected,
-    /// What is inside the cluster.
+    /// The ranges inside the cluster, as EgressClusterInfo reports them.
     pub(super) found: EgressClusterInfoStatus,
     inside: AddressSet,
     families: Families,
 }
 
-/// Everything whose desired state may have changed, kept until it was written.
+/// Everything whose desired state may have changed, kept until it is written.
 #[derive(Debug, Default)]
 pub(super) struct Dirty {
     pub(super) addresses: BTreeSet<IpAddr>,
@@ -47,7 +47,7 @@ pub(super) struct Dirty {
     /// EgressClusterInfo may differ.
     pub(super) info: bool,
     pub(super) moves: Vec<Move>,
-    /// Which nodes can be used changed, so who stands by for whom did as well.
+    /// The usable nodes changed, so standby nodes may have, too.
     pub(super) standby: bool,
 }
 
@@ -62,19 +62,19 @@ impl Dirty {
 }
 
 impl Model {
-    /// Everything from what is seen and recorded; all of it is to be looked at.
-    pub(super) fn whole(cache: &Cache, families: Families, probation: &mut Probation, now: Instant) -> (Self, Dirty) {
-        let found = ranges::found(cache);
+    /// Builds the model from all objects; everything is dirty.
+    pub(super) fn whole(cache: &Cache, families: Families, damping: &mut FlapDamping, now: Instant) -> (Self, Dirty) {
+        let found = ranges::detect(cache);
         let inside = inside(cache, &found);
         let gateways = checked(cache, families, &inside);
-        let mut world = World { seed: seed(cache), keep_unused: cache.blurred(), ..World::default() };
+        let mut world = World { seed: seed(cache), keep_unused: cache.has_undecodable(), ..World::default() };
         for (name, checked) in &gateways.by_name {
             world.gateways.insert(name.clone(), checked.gateway.clone());
         }
         let mut dirty = Dirty { info: true, standby: true, tunnels: cache.nodes_and_tunnels(), ..Dirty::default() };
         cache.nodes.for_each(|key, _| {
             let name: NodeName = key.name.as_str().into();
-            if let Some(node) = node(cache, &name, probation, now) {
+            if let Some(node) = node(cache, &name, damping, now) {
                 world.nodes.insert(name, node);
             }
         });
@@ -87,7 +87,7 @@ impl Model {
             ledger.addresses.extend(held(claim).map(|held| (address, held)));
             dirty.addresses.insert(address);
         });
-        let shown = Shown::by_gateways(cache);
+        let shown = GatewayGrants::read(cache);
         let (mut problems, mut selected) = (BTreeMap::new(), Selected::default());
         each_policy(cache, |view| {
             let (name, namespace) = (view.name(), namespace_labels(cache, view));
@@ -110,56 +110,56 @@ impl Model {
         (Self { planner, gateways, problems, selected, found, inside, families }, dirty)
     }
 
-    /// Takes up what moved.
+    /// Applies changes to the model.
     pub(super) fn follow(
         &mut self,
         cache: &Cache,
-        moved: &Moved,
-        probation: &mut Probation,
+        changed: &Changes,
+        damping: &mut FlapDamping,
         now: Instant,
         dirty: &mut Dirty,
     ) {
-        dirty.take(self.planner.change(Change::KeepUnused(cache.blurred())));
-        self.follow_nodes(cache, moved, probation, now, dirty);
-        let regrouped = self.follow_gateways(cache, moved, dirty);
-        self.follow_claims(cache, moved, dirty);
-        self.follow_policies(cache, moved, regrouped, dirty);
-        self.follow_pods(cache, moved, dirty);
+        dirty.take(self.planner.change(Change::KeepUnused(cache.has_undecodable())));
+        self.follow_nodes(cache, changed, damping, now, dirty);
+        let regrouped = self.follow_gateways(cache, changed, dirty);
+        self.follow_claims(cache, changed, dirty);
+        self.follow_policies(cache, changed, regrouped, dirty);
+        self.follow_pods(cache, changed, dirty);
     }
 
-    /// Nodes that were lost and have been ready long enough since.
-    pub(super) fn end_probation(&mut self, cache: &Cache, probation: &mut Probation, now: Instant, dirty: &mut Dirty) {
+    /// Accepts nodes that were lost and have been ready long enough since.
+    pub(super) fn end_damping(&mut self, cache: &Cache, damping: &mut FlapDamping, now: Instant, dirty: &mut Dirty) {
         let over: Vec<NodeName> =
-            probation.waiting().filter(|(_, until)| *until <= now).map(|(node, _)| node.clone()).collect();
-        self.nodes(cache, over, probation, now, dirty);
+            damping.waiting().filter(|(_, until)| *until <= now).map(|(node, _)| node.clone()).collect();
+        self.nodes(cache, over, damping, now, dirty);
     }
 
     fn follow_nodes(
         &mut self,
         cache: &Cache,
-        moved: &Moved,
-        probation: &mut Probation,
+        changed: &Changes,
+        damping: &mut FlapDamping,
         now: Instant,
         dirty: &mut Dirty,
     ) {
-        let names: BTreeSet<&String> = moved.nodes.iter().chain(&moved.tunnels).map(|key| &key.name).collect();
+        let names: BTreeSet<&String> = changed.nodes.iter().chain(&changed.tunnels).map(|key| &key.name).collect();
         dirty.tunnels.extend(names.iter().map(|name| (*name).clone()));
         let names = names.into_iter().map(|name| name.as_str().into()).collect();
-        self.nodes(cache, names, probation, now, dirty);
+        self.nodes(cache, names, damping, now, dirty);
     }
 
-    /// Several nodes at once, so that nothing moves twice.
+    /// Changes several nodes at once, so that no address moves twice.
     fn nodes(
         &mut self,
         cache: &Cache,
         names: Vec<NodeName>,
-        probation: &mut Probation,
+        damping: &mut FlapDamping,
         now: Instant,
         dirty: &mut Dirty,
     ) {
         let mut changes = Vec::new();
         for name in names {
-            let now = node(cache, &name, probation, now);
+            let now = node(cache, &name, damping, now);
             dirty.standby |= self.planner.node(&name) != now.as_ref();
             // The phase of a tunnel is shown by every gateway that selects the node.
             dirty.gateways.extend(self.planner.gateways_of(&name));
@@ -168,17 +168,17 @@ impl Model {
         dirty.take(self.planner.change_nodes(changes));
     }
 
-    /// True when policies must be judged anew, as the gateways they may use changed.
-    fn follow_gateways(&mut self, cache: &Cache, moved: &Moved, dirty: &mut Dirty) -> bool {
-        if moved.ranges || !moved.nodes.is_empty() || !moved.tunnels.is_empty() {
-            let found = ranges::found(cache);
+    /// True when policies must be validated again, because the gateways they may use changed.
+    fn follow_gateways(&mut self, cache: &Cache, changed: &Changes, dirty: &mut Dirty) -> bool {
+        if changed.ranges || !changed.nodes.is_empty() || !changed.tunnels.is_empty() {
+            let found = ranges::detect(cache);
             let inside = inside(cache, &found);
-            if found == self.found && inside == self.inside && moved.gateways.is_empty() && !moved.ranges {
+            if found == self.found && inside == self.inside && changed.gateways.is_empty() && !changed.ranges {
                 return false;
             }
             dirty.info = true;
             (self.found, self.inside) = (found, inside);
-        } else if moved.gateways.is_empty() {
+        } else if changed.gateways.is_empty() {
             return false;
         }
         let now = checked(cache, self.families, &self.inside);
@@ -195,24 +195,24 @@ impl Model {
                 dirty.take(self.planner.change(Change::Gateway(name.clone(), is.map(|is| is.gateway.clone()))));
             }
         }
-        // Somebody may have written over a status.
-        dirty.gateways.extend(moved.gateways.iter().map(|key| key.name.as_str().into()));
+        // Someone else may have overwritten a status.
+        dirty.gateways.extend(changed.gateways.iter().map(|key| key.name.as_str().into()));
         before != now
     }
 
-    fn follow_claims(&mut self, cache: &Cache, moved: &Moved, dirty: &mut Dirty) {
-        for key in &moved.claims {
+    fn follow_claims(&mut self, cache: &Cache, changed: &Changes, dirty: &mut Dirty) {
+        for key in &changed.claims {
             let Some(address) = parse_claim_name(&key.name) else { continue };
             let claim = cache.claims.get(key);
             let (held, taken) = (claim.as_deref().and_then(held), claim.as_deref().is_some_and(taken));
             dirty.take(self.planner.change(Change::Taken(address, taken)));
             dirty.take(self.planner.change(Change::ObservedRecord(address, held)));
             dirty.addresses.insert(address);
-            // Whether a policy is programmed follows from its address.
+            // A policy's `Programmed` condition follows from the state of its address.
             dirty.policies.extend(self.planner.users(address).cloned());
             dirty.gateways.extend(self.planner.planned(address).map(|placed| placed.record.gateway));
             if claim.is_none() {
-                // A gateway that is being deleted goes after its last claim.
+                // A gateway that is being deleted can go after its last claim.
                 cache.gateways.for_each(|key, gateway| {
                     if gateway.metadata.deletion_timestamp.is_some() {
                         dirty.gateways.insert(key.name.as_str().into());
@@ -222,10 +222,10 @@ impl Model {
         }
     }
 
-    fn follow_policies(&mut self, cache: &Cache, moved: &Moved, regrouped: bool, dirty: &mut Dirty) {
-        let mut keys: BTreeSet<(bool, Arc<Key>)> = moved.policies.iter().map(|key| (false, key.clone())).collect();
-        keys.extend(moved.cluster_policies.iter().map(|key| (true, key.clone())));
-        for namespace in &moved.namespaces {
+    fn follow_policies(&mut self, cache: &Cache, changed: &Changes, regrouped: bool, dirty: &mut Dirty) {
+        let mut keys: BTreeSet<(bool, Arc<Key>)> = changed.policies.iter().map(|key| (false, key.clone())).collect();
+        keys.extend(changed.cluster_policies.iter().map(|key| (true, key.clone())));
+        for namespace in &changed.namespaces {
             cache.policies.in_namespace(&namespace.name, |key, _| _ = keys.insert((false, key.clone())));
         }
         if regrouped {
@@ -257,31 +257,31 @@ impl Model {
         let known = uid(self.planner.policy(&name)) == uid(standing.policy.as_ref());
         let own = standing.policy.as_ref().map(|policy| policy.gateway.clone());
         dirty.take(self.planner.change(Change::Policy(name.clone(), standing.policy)));
-        // One that is seen late, as our view was old, may have been granted something by whoever led meanwhile.
+        // A policy that a stale list hid may have been granted an address by another leader meanwhile.
         if let (Some(view), Some(own)) = (view, own.filter(|_| !known))
-            && let Some(granted) = newly_seen(cache, view, &own)
+            && let Some(granted) = granted_earlier(cache, view, &own)
         {
             dirty.take(self.planner.change(Change::ObservedBinding(name, Some(granted))));
         }
     }
 
-    fn follow_pods(&mut self, cache: &Cache, moved: &Moved, dirty: &mut Dirty) {
-        let mut pods = moved.pods.clone();
-        for namespace in &moved.namespaces {
+    fn follow_pods(&mut self, cache: &Cache, changed: &Changes, dirty: &mut Dirty) {
+        let mut pods = changed.pods.clone();
+        for namespace in &changed.namespaces {
             cache.pods.in_namespace(&namespace.name, |key, _| _ = pods.insert(key.clone()));
         }
         for pod in &pods {
             dirty.slices.extend(self.selected.pod(cache, pod));
         }
-        // Who owns a slice says for which policy it is: its label may be too short for the name.
+        // The owner reference names the policy of a slice: a label value may be too short for the name.
         let owner = |metadata: &kube::api::ObjectMeta| {
             metadata.owner_references.iter().flatten().next().map(|owner| owner.name.as_str().into())
         };
-        for key in &moved.slices {
+        for key in &changed.slices {
             let policy = cache.slices.get(key).and_then(|slice| owner(&slice.metadata));
             dirty.slices.extend(policy.map(|name| PolicyName { namespace: Some(key.namespace.as_str().into()), name }));
         }
-        for key in &moved.cluster_slices {
+        for key in &changed.cluster_slices {
             let policy = cache.cluster_slices.get(key).and_then(|slice| owner(&slice.metadata));
             dirty.slices.extend(policy.map(|name| PolicyName { namespace: None, name }));
         }
@@ -311,14 +311,14 @@ pub(super) fn inside(cache: &Cache, found: &EgressClusterInfoStatus) -> AddressS
 }
 
 /// None when the node does not exist.
-fn node(cache: &Cache, name: &NodeName, probation: &mut Probation, now: Instant) -> Option<Node> {
+fn node(cache: &Cache, name: &NodeName, damping: &mut FlapDamping, now: Instant) -> Option<Node> {
     let key = Key::of_cluster(name);
     let Some(node) = cache.nodes.get(&key) else {
-        probation.forget(name);
+        damping.forget(name);
         return None;
     };
     let ready = says_ready(&node) && phase(cache, name) == Phase::Ready;
-    Some(Node { labels: labels(&node.metadata), ready: probation.judge(name, ready, now), capacity: None })
+    Some(Node { labels: labels(&node.metadata), ready: damping.update(name, ready, now), capacity: None })
 }
 
 /// The phase of a node's tunnel; one that does not exist is pending.
@@ -327,7 +327,7 @@ pub(super) fn phase(cache: &Cache, node: &str) -> Phase {
     tunnel.and_then(|tunnel| tunnel.status.as_ref()?.phase).unwrap_or_default()
 }
 
-/// What a claim records for us. A standby that took over while we were not looking counts.
+/// The allocation that a claim records. A standby node that took over meanwhile counts.
 fn held(claim: &AddressClaim) -> Option<AddressRecord> {
     let record = claim.spec.egress.as_ref()?;
     let mut held = AddressRecord {
@@ -349,7 +349,7 @@ fn held(claim: &AddressClaim) -> Option<AddressRecord> {
     Some(held)
 }
 
-/// True when the address cannot be given: it has another use, or is on its way out.
+/// True when the address cannot be allocated: it has another use, or its claim is being deleted.
 fn taken(claim: &AddressClaim) -> bool {
     claim.spec.egress.is_none() || claim.metadata.deletion_timestamp.is_some()
 }
@@ -362,7 +362,7 @@ pub(super) fn namespace_labels(cache: &Cache, view: PolicyView<'_>) -> Labels {
     namespace.map(|namespace| labels(&namespace.metadata)).unwrap_or_default()
 }
 
-/// The same on every replica and after every restart: the cluster's identity.
+/// Equal on every replica and after every restart: derived from the uid of `kube-system`.
 fn seed(cache: &Cache) -> u64 {
     let system = cache.namespaces.get(&Key::of_cluster("kube-system"));
     xxh3_64(system.and_then(|namespace| namespace.metadata.uid.clone()).unwrap_or_default().as_bytes())

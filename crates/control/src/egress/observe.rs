@@ -1,4 +1,4 @@
-//! Watches -> what is seen, and which keys moved since the last turn. Synchronous, no client.
+//! Watches -> stores, and which keys changed since the last turn. Synchronous, no client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::runtime::pack::Packing;
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
-/// Everything that a decision may look at. Clones see the same objects.
+/// All objects that decisions are based on. Clones share the stores.
 #[derive(Clone)]
 pub struct Cache {
     pub gateways: Store<EgressGateway>,
@@ -40,9 +40,9 @@ pub struct Cache {
     pub calico_pools: Store<CalicoPool>,
 }
 
-/// Keys that moved, by kind.
+/// Keys that changed, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
+pub(super) struct Changes {
     pub(super) gateways: BTreeSet<Arc<Key>>,
     pub(super) policies: BTreeSet<Arc<Key>>,
     pub(super) cluster_policies: BTreeSet<Arc<Key>>,
@@ -51,15 +51,15 @@ pub(super) struct Moved {
     pub(super) nodes: BTreeSet<Arc<Key>>,
     pub(super) namespaces: BTreeSet<Arc<Key>>,
     pub(super) pods: BTreeSet<Arc<Key>>,
-    /// Something that says which ranges are inside the cluster.
+    /// An object that defines the ranges inside the cluster changed.
     pub(super) ranges: bool,
-    /// Slices that somebody else may have written.
+    /// Slices, which others may have overwritten.
     pub(super) slices: BTreeSet<Arc<Key>>,
     pub(super) cluster_slices: BTreeSet<Arc<Key>>,
 }
 
-impl Moved {
-    /// True when nothing moved that metrics speak of.
+impl Changes {
+    /// True when nothing changed that metrics are computed from.
     pub(super) fn is_empty(&self) -> bool {
         let Self { gateways, policies, cluster_policies, claims, tunnels, nodes, namespaces, .. } = self;
         [gateways, policies, cluster_policies, claims, tunnels, nodes, namespaces].into_iter().all(BTreeSet::is_empty)
@@ -67,7 +67,7 @@ impl Moved {
 }
 
 impl Cache {
-    /// Starts watching.
+    /// Subscribes to all kinds.
     pub(super) fn watched(watches: &mut Watches) -> Self {
         Self {
             gateways: watches.add(Selection { trim: trim::<EgressGateway>, ..Selection::default() }),
@@ -106,14 +106,14 @@ impl Cache {
         }
     }
 
-    /// What moved since the last call.
-    pub(super) fn moved(&self) -> Moved {
+    /// What changed since the last call.
+    pub(super) fn take_changes(&self) -> Changes {
         let ranges = [
             !self.service_cidrs.take_changes().is_empty(),
             !self.calico_pools.take_changes().is_empty(),
             !self.infos.take_changes().is_empty(),
         ];
-        Moved {
+        Changes {
             gateways: self.gateways.take_changes(),
             policies: self.policies.take_changes(),
             cluster_policies: self.cluster_policies.take_changes(),
@@ -139,7 +139,7 @@ impl Cache {
         claim.is_some_and(|claim| claim.spec.egress.as_ref().is_some_and(|record| record.gateway == gateway))
     }
 
-    /// The names of all nodes, and of those that left only their tunnel.
+    /// The names of all nodes, and of deleted nodes whose tunnel still exists.
     pub(super) fn nodes_and_tunnels(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         self.nodes.for_each(|key, _| _ = names.insert(key.name.clone()));
@@ -147,80 +147,80 @@ impl Cache {
         names
     }
 
-    /// Lists whoever could use an address once more before the next turn.
-    pub(super) fn list_users_again(&self) {
+    /// Lists all kinds that can use an address again before the next turn.
+    pub(super) fn relist_users(&self) {
         self.gateways.invalidate();
         self.namespaces.invalidate();
         self.policies.invalidate();
         self.cluster_policies.invalidate();
     }
 
-    /// True while an object that may hold an address cannot be read.
-    pub(super) fn blurred(&self) -> bool {
+    /// True while an object that may hold an address cannot be decoded.
+    pub(super) fn has_undecodable(&self) -> bool {
         !(self.policies.undecodable().is_empty()
             && self.cluster_policies.undecodable().is_empty()
             && self.gateways.undecodable().is_empty())
     }
 }
 
-/// How long a node that was lost must be ready without a break before addresses go to it again.
-const PROBATION: Duration = Duration::from_secs(10);
-/// Nodes that come back within this time of each other count together, so that what waits for them is spread.
-const TOGETHER: Duration = Duration::from_secs(1);
+/// How long a node that was lost must stay ready before it gets addresses again.
+const STABLE_FOR: Duration = Duration::from_secs(10);
+/// Nodes that return within this time of each other are accepted together, so that addresses spread over all of them.
+const RETURN_TOGETHER: Duration = Duration::from_secs(1);
 
-/// Remembers which nodes were lost, so that one that flaps is not trusted at once. Time is that of this process: no
-/// clock of another machine counts.
+/// Delays the return of nodes that were lost, so that addresses do not follow a node that flaps. Uses this process's
+/// clock only.
 #[derive(Debug, Default)]
-pub(super) struct Probation {
-    nodes: BTreeMap<Arc<str>, Trust>,
+pub(super) struct FlapDamping {
+    nodes: BTreeMap<Arc<str>, History>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    Trusted,
+enum History {
+    Stable,
     Lost,
     ReadySince(Instant),
 }
 
-impl Probation {
-    /// Whether a node counts as ready, given that it says so (or not). One that was never ready has nothing to prove.
-    pub(super) fn judge(&mut self, node: &Arc<str>, says_ready: bool, now: Instant) -> bool {
+impl FlapDamping {
+    /// Whether a node counts as ready, given what its object says. A node that was never lost is accepted at once.
+    pub(super) fn update(&mut self, node: &Arc<str>, says_ready: bool, now: Instant) -> bool {
         let before = self.nodes.get(node).copied();
         let after = match (before, says_ready) {
             (None, false) => return false,
-            (Some(_), false) => Trust::Lost,
-            (Some(Trust::Lost), true) => Trust::ReadySince(now),
-            (Some(Trust::ReadySince(since)), true) if now < self.until(since) => Trust::ReadySince(since),
-            (None | Some(Trust::Trusted | Trust::ReadySince(_)), true) => Trust::Trusted,
+            (Some(_), false) => History::Lost,
+            (Some(History::Lost), true) => History::ReadySince(now),
+            (Some(History::ReadySince(since)), true) if now < self.until(since) => History::ReadySince(since),
+            (None | Some(History::Stable | History::ReadySince(_)), true) => History::Stable,
         };
         self.nodes.insert(node.clone(), after);
-        after == Trust::Trusted
+        after == History::Stable
     }
 
-    /// A node that is gone starts afresh when it comes back.
+    /// Forgets a deleted node: one of the same name starts without history.
     pub(super) fn forget(&mut self, node: &str) {
         self.nodes.remove(node);
     }
 
-    /// Nodes that are waiting, and until when.
+    /// Nodes that are ready but not accepted yet, and until when.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Arc<str>, Instant)> {
         self.nodes.iter().filter_map(|(node, trust)| match trust {
-            Trust::ReadySince(since) => Some((node, self.until(*since))),
-            Trust::Trusted | Trust::Lost => None,
+            History::ReadySince(since) => Some((node, self.until(*since))),
+            History::Stable | History::Lost => None,
         })
     }
 
-    /// When a node that has been ready since then is trusted.
+    /// When a node that has been ready since then is accepted.
     fn until(&self, since: Instant) -> Instant {
         let all = self.nodes.values().filter_map(|trust| match trust {
-            Trust::ReadySince(other) => Some(*other),
-            Trust::Trusted | Trust::Lost => None,
+            History::ReadySince(other) => Some(*other),
+            History::Stable | History::Lost => None,
         });
-        all.filter(|other| *other <= since + TOGETHER).max().unwrap_or(since).max(since) + PROBATION
+        all.filter(|other| *other <= since + RETURN_TOGETHER).max().unwrap_or(since).max(since) + STABLE_FOR
     }
 }
 
-/// Keeps of the metadata what decisions use.
+/// Keeps only the annotations that decisions use.
 fn trim<K: Kind>(object: &mut K) {
     let metadata = object.meta_mut();
     if let Some(annotations) = &mut metadata.annotations {
@@ -231,7 +231,7 @@ fn trim<K: Kind>(object: &mut K) {
     }
 }
 
-/// A slice is only compared with what it should say.
+/// A slice is only compared with its desired content.
 fn trim_slice<K: Kind>(slice: &mut K) {
     trim(slice);
     let metadata = slice.meta_mut();
@@ -254,14 +254,14 @@ fn trim_node(node: &mut Node) {
     }
 }
 
-/// Whether the Node object says that the node can be used: ready, and not being drained.
+/// Whether the Node object says that the node is ready, and not being drained.
 pub(super) fn says_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     ready && !is_drained(node)
 }
 
-/// Whether everything is to leave the node, by its label.
+/// Whether the label that drains a node is set.
 pub(super) fn is_drained(node: &Node) -> bool {
     let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(words::DRAIN));
     label.is_some_and(|value| value == "true")
@@ -272,33 +272,33 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_was_lost_is_trusted_again_after_ten_unbroken_seconds() {
-        let (mut probation, node, start) = (Probation::default(), Arc::from("n1"), Instant::now());
+    async fn a_node_that_was_lost_is_accepted_after_ten_unbroken_seconds() {
+        let (mut damping, node, start) = (FlapDamping::default(), Arc::from("n1"), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(!probation.judge(&node, false, at(0)));
-        assert!(probation.judge(&node, true, at(0)), "a node that was never lost is trusted");
-        assert!(!probation.judge(&node, false, at(1)));
-        assert!(!probation.judge(&node, true, at(2)));
-        assert!(!probation.judge(&node, false, at(8)), "it flaps");
-        assert!(!probation.judge(&node, true, at(9)));
-        assert_eq!(probation.waiting().map(|(_, until)| until).collect::<Vec<_>>(), [at(19)]);
-        assert!(!probation.judge(&node, true, at(18)));
-        assert!(probation.judge(&node, true, at(19)));
+        assert!(!damping.update(&node, false, at(0)));
+        assert!(damping.update(&node, true, at(0)), "a node that was never lost is accepted");
+        assert!(!damping.update(&node, false, at(1)));
+        assert!(!damping.update(&node, true, at(2)));
+        assert!(!damping.update(&node, false, at(8)), "it flaps");
+        assert!(!damping.update(&node, true, at(9)));
+        assert_eq!(damping.waiting().map(|(_, until)| until).collect::<Vec<_>>(), [at(19)]);
+        assert!(!damping.update(&node, true, at(18)));
+        assert!(damping.update(&node, true, at(19)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nodes_that_come_back_together_are_trusted_together() {
-        let (mut probation, start) = (Probation::default(), Instant::now());
+    async fn nodes_that_return_together_are_accepted_together() {
+        let (mut damping, start) = (FlapDamping::default(), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let [one, two, late] = ["n1", "n2", "n3"].map(Arc::<str>::from);
         for node in [&one, &two, &late] {
-            assert!(probation.judge(node, true, at(0)) && !probation.judge(node, false, at(0)));
+            assert!(damping.update(node, true, at(0)) && !damping.update(node, false, at(0)));
         }
         for (node, back) in [(&one, 0), (&two, 700), (&late, 5_000)] {
-            assert!(!probation.judge(node, true, at(back)));
+            assert!(!damping.update(node, true, at(back)));
         }
-        assert!(!probation.judge(&one, true, at(10_000)), "the second is close behind");
-        assert!(probation.judge(&one, true, at(10_700)) && probation.judge(&two, true, at(10_700)));
-        assert!(!probation.judge(&late, true, at(10_700)));
+        assert!(!damping.update(&one, true, at(10_000)), "the second is close behind");
+        assert!(damping.update(&one, true, at(10_700)) && damping.update(&two, true, at(10_700)));
+        assert!(!damping.update(&late, true, at(10_700)));
     }
 }

@@ -1,4 +1,4 @@
-//! Which addresses are inside the cluster: what EgressClusterInfo says of nodes, pods and services. Pure.
+//! Which addresses are inside the cluster: those of nodes, pods and services, for EgressClusterInfo. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use crate::runtime::store::Key;
 /// The name of the one EgressClusterInfo.
 pub(super) const NAME: &str = "default";
 
-/// What the status of EgressClusterInfo should say.
-pub(super) fn found(cache: &Cache) -> EgressClusterInfoStatus {
+/// The desired status of EgressClusterInfo.
+pub(super) fn detect(cache: &Cache) -> EgressClusterInfoStatus {
     let key = Key::of_cluster(NAME);
     let spec = cache.infos.get(&key).map(|info| info.spec.clone()).unwrap_or_default();
     let EgressClusterInfoSpec { auto_detect, extra_cidr } = spec;
@@ -45,7 +45,7 @@ pub(super) fn found(cache: &Cache) -> EgressClusterInfoStatus {
     }
 }
 
-/// Everything that the status names, as CIDRs or single addresses.
+/// All ranges of the status, as CIDRs or single addresses.
 pub(super) fn all(status: &EgressClusterInfoStatus) -> impl Iterator<Item = &str> {
     let lists = status.node_ip.values().chain(status.pod_cidr.values()).chain(&status.cluster_ip);
     lists.flat_map(|lists| lists.ipv4.iter().chain(&lists.ipv6)).chain(&status.extra_cidr).map(String::as_str)
@@ -68,7 +68,7 @@ fn calico_ranges(cache: &Cache) -> BTreeMap<String, IpLists> {
     ranges
 }
 
-/// ServiceCIDR objects where the cluster has them, else what its control plane was started with.
+/// From ServiceCIDR objects where the cluster has them, else from the flags of its control plane's pods.
 fn service_ranges(cache: &Cache) -> IpLists {
     let mut ranges = BTreeSet::new();
     cache.service_cidrs.for_each(|_, object| {

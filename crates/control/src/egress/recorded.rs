@@ -1,9 +1,9 @@
-//! What each policy was granted, as far as it can be believed. Pure.
+//! Which address each policy was granted, from records that can be trusted. Pure.
 //!
-//! Tenants may be able to write the status of their own policies; claims and the status of gateways they cannot write.
-//! So what a gateway shows counts, if there is a claim for it. What only the policy says counts while the gateway does
-//! not show the policy yet (it is written up to a second later), or cannot, as it names 1,000 policies at most; and
-//! then only for an address that has a claim.
+//! Tenants may be able to write the status of their own policies, but neither claims nor the status of gateways.
+//! So the status of a gateway counts, if there is a claim for the address. The status of the policy alone counts only
+//! for an address that has a claim, and while the gateway does not list the policy: the status of the gateway is
+//! written up to a second later, and lists 1,000 policies at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use portolan_core::egress::{Binding, Eip, GatewayName, NodeName, PolicyName};
 use super::observe::Cache;
 use super::validate::{CheckedGateway, PolicyView};
 
-/// What the gateways show.
+/// What the status of the gateways says was granted.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct GatewayGrants {
     bindings: BTreeMap<PolicyName, Binding>,
     /// The namespaces that each address serves.
     namespaces: BTreeMap<Eip, BTreeSet<Option<Arc<str>>>>,
-    /// Gateways whose status is not ours: what the original granted has no claims yet.
+    /// Gateways whose status the original wrote: what it granted has no claims yet.
     foreign: BTreeSet<GatewayName>,
 }
 
-impl Shown {
-    /// What all gateways show.
-    pub(super) fn by_gateways(cache: &Cache) -> Self {
+impl GatewayGrants {
+    /// Reads the status of all gateways.
+    pub(super) fn read(cache: &Cache) -> Self {
         let mut shown = Self::default();
         cache.gateways.for_each(|_, gateway| shown.take(gateway));
         shown
@@ -55,7 +55,7 @@ impl Shown {
         }
     }
 
-    /// What a policy was granted; `own` is the gateway that it asks for, by name or by default.
+    /// What a policy was granted; `own` is the gateway it uses, by name or by default.
     pub(super) fn granted(
         &self,
         cache: &Cache,
@@ -63,14 +63,15 @@ impl Shown {
         own: Option<(&GatewayName, &CheckedGateway)>,
     ) -> Option<Binding> {
         let shown = self.bindings.get(&view.name());
-        // One without a status is new, although a namesake before it may be shown still. The original wrote none.
+        // A policy without status is new, even if the gateway still lists a deleted one of its name; but the original
+        // wrote none.
         let counts = |shown: &&Binding| {
             self.foreign.contains(&shown.gateway)
                 || (view.granted().is_some() && (shown.eip.is_none() || is_claimed(cache, shown.eip, &shown.gateway)))
         };
         shown.filter(counts).cloned().or_else(|| {
             let (name, gateway) = own?;
-            let said = said(view, name)?;
+            let said = own_status(view, name)?;
             let lost = shown.is_some_and(|shown| (shown.eip, &shown.gateway) == (said.eip, name));
             let free = || !gateway.gateway.exclusive || !self.serves_another_namespace(said.eip, view);
             let believed = self.foreign.contains(name) || lost || (is_backed(cache, view, &said) && free());
@@ -84,17 +85,17 @@ impl Shown {
     }
 }
 
-/// What a policy that was not known before says that it has, if there is a claim for it.
-pub(super) fn newly_seen(cache: &Cache, view: PolicyView<'_>, own: &GatewayName) -> Option<Binding> {
-    said(view, own).filter(|said| is_backed(cache, view, said))
+/// What the status of a policy not seen before says it was granted, if there is a claim for it.
+pub(super) fn granted_earlier(cache: &Cache, view: PolicyView<'_>, own: &GatewayName) -> Option<Binding> {
+    own_status(view, own).filter(|said| is_backed(cache, view, said))
 }
 
-fn said(view: PolicyView<'_>, gateway: &GatewayName) -> Option<Binding> {
+fn own_status(view: PolicyView<'_>, gateway: &GatewayName) -> Option<Binding> {
     let (eip, node) = view.granted()?;
     Some(Binding { eip, node: node.map(NodeName::from), gateway: gateway.clone() })
 }
 
-/// There is a claim for the address; or, without one, the policy asks for the node's own address.
+/// There is a claim for the address; or there is no address, as the policy uses the node's own.
 fn is_backed(cache: &Cache, view: PolicyView<'_>, said: &Binding) -> bool {
     if said.eip.is_none() {
         return view.egress_ip.is_some_and(|asked| asked.use_node_ip == Some(true));

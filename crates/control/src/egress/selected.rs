@@ -1,4 +1,4 @@
-//! Which pods each policy selects, which policies lose everywhere, and the slices that list the pods. Pure.
+//! Which pods each policy selects, which policies are shadowed by others, and the endpoints in slices. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use super::slim::Pod;
 use super::validate::{PolicyView, labels, selector};
 use crate::runtime::store::Key;
 
-/// Which pods a policy is for, ready to be asked.
+/// The parsed selectors of a policy.
 #[derive(Debug, Clone, PartialEq)]
 struct Scope {
     pods: Pods,
@@ -29,7 +29,7 @@ enum Pods {
     ByAddress(Vec<IpNet>),
 }
 
-/// The selection as it stands, kept up pod by pod.
+/// The selected pods of all policies, updated pod by pod.
 #[derive(Debug, Default)]
 pub(super) struct Selected {
     scopes: BTreeMap<PolicyName, Scope>,
@@ -37,15 +37,15 @@ pub(super) struct Selected {
     by_pod: BTreeMap<Arc<Key>, Arc<[PolicyName]>>,
     /// The pods of each policy that has any.
     by_policy: BTreeMap<PolicyName, BTreeSet<Arc<Key>>>,
-    /// Policies that win for no pod and destination, and who does; none when nobody can.
+    /// Policies that apply to no pod and destination, and the policy that wins instead; none when no policy can.
     shadowed: BTreeMap<PolicyName, Option<PolicyName>>,
     /// Policies that select pods on the host network, which they cannot serve.
     on_host: BTreeMap<PolicyName, Arc<Key>>,
-    /// Who is shadowed must be worked out anew.
+    /// `shadowed` must be computed again.
     stale: bool,
 }
 
-/// Why a policy wins nowhere.
+/// Why a policy applies nowhere.
 pub(super) enum Shadow<'a> {
     /// This policy wins everywhere instead.
     Winner(&'a PolicyName),
@@ -53,7 +53,7 @@ pub(super) enum Shadow<'a> {
     NeverServed,
 }
 
-/// What a policy may select a pod by.
+/// The properties of a pod that policies select by.
 struct Selectable {
     namespace: Labels,
     pod: Labels,
@@ -61,7 +61,7 @@ struct Selectable {
 }
 
 impl Selectable {
-    /// None when the pod has ended or is going.
+    /// None when the pod has ended or is being deleted.
     fn of(cache: &Cache, key: &Key, pod: &Pod) -> Option<Self> {
         if pod.ended() || pod.metadata.deletion_timestamp.is_some() {
             return None;
@@ -73,12 +73,12 @@ impl Selectable {
 }
 
 impl Selected {
-    /// Takes a policy whose pods are yet to be found.
+    /// Adds a policy; [`Selected::all_pods`] finds its pods.
     pub(super) fn expect(&mut self, name: &PolicyName, view: PolicyView<'_>) {
         self.scopes.extend(Scope::of(name, view).map(|scope| (name.clone(), scope)));
     }
 
-    /// Everything at once: each pod is asked once for all policies.
+    /// Finds the policies of all pods.
     pub(super) fn all_pods(&mut self, cache: &Cache) {
         self.stale = true;
         let mut pods = Vec::new();
@@ -88,7 +88,7 @@ impl Selected {
         }
     }
 
-    /// Takes a policy as it is now, or its absence; true when its pods must be listed anew.
+    /// Updates or removes a policy; true when its slices may differ.
     pub(super) fn policy(&mut self, cache: &Cache, name: &PolicyName, view: Option<PolicyView<'_>>) -> bool {
         let scope = view.and_then(|view| Scope::of(name, view));
         if self.scopes.get(name) == scope.as_ref() {
@@ -124,7 +124,7 @@ impl Selected {
         true
     }
 
-    /// Takes a pod as it is now; gives the policies whose list it was or is on.
+    /// Updates a pod; returns the policies whose slices may differ.
     pub(super) fn pod(&mut self, cache: &Cache, key: &Arc<Key>) -> BTreeSet<PolicyName> {
         let before = self.by_pod.get(key).cloned().unwrap_or_default();
         let pod = cache.pods.get(key);
@@ -152,7 +152,7 @@ impl Selected {
         chosen.map(|(policy, _)| policy.clone()).collect()
     }
 
-    /// Notes that a policy selects a pod, or no longer does.
+    /// Records that a policy selects a pod, or no longer does.
     fn set(&mut self, pod: &Arc<Key>, policy: &PolicyName, selects: bool) {
         self.stale = true;
         let (pod, before) = self.by_pod.remove_entry(pod).unwrap_or_else(|| (pod.clone(), Arc::default()));
@@ -174,8 +174,8 @@ impl Selected {
         }
     }
 
-    /// Works out anew who loses everywhere; gives the policies for which that changed.
-    pub(super) fn reshadow(&mut self) -> BTreeSet<PolicyName> {
+    /// Computes the shadowed policies again; returns those for which that changed.
+    pub(super) fn update_shadowed(&mut self) -> BTreeSet<PolicyName> {
         if !std::mem::take(&mut self.stale) {
             return BTreeSet::new();
         }
@@ -193,7 +193,7 @@ impl Selected {
         before.keys().chain(self.shadowed.keys()).filter(differs).cloned().collect()
     }
 
-    /// Who wins wherever this policy would apply, if it loses everywhere.
+    /// Why this policy applies nowhere, if so.
     pub(super) fn shadowed_by(&self, policy: &PolicyName) -> Option<Shadow<'_>> {
         self.shadowed.get(policy).map(|winner| winner.as_ref().map_or(Shadow::NeverServed, Shadow::Winner))
     }
@@ -203,7 +203,7 @@ impl Selected {
         self.on_host.get(policy).map(AsRef::as_ref)
     }
 
-    /// The policies of a pod, all that select it.
+    /// The policies that select a pod.
     pub(super) fn of_pod(&self, pod: &Key) -> &[PolicyName] {
         self.by_pod.get(pod).map(AsRef::as_ref).unwrap_or_default()
     }
@@ -221,7 +221,7 @@ impl Selected {
 }
 
 impl Scope {
-    /// None when the policy selects nothing, or cannot be read.
+    /// None when the policy selects nothing, or its selectors are invalid.
     fn of(name: &PolicyName, view: PolicyView<'_>) -> Option<Self> {
         let by_label = view.applied_to.pod_selector.as_ref().and_then(|wanted| selector(wanted).ok());
         let subnets: Vec<IpNet> = view.applied_to.pod_subnet.iter().filter_map(|subnet| subnet.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! The objects of a cluster, read once for a query; a plan merges changes into them.
+//! All objects of a cluster, read once: for queries, and with changed objects merged in to plan what they would change.
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -12,14 +12,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::model::Model;
-use super::observe::{Cache, Probation};
+use super::observe::{Cache, FlapDamping};
 use super::slim::{CalicoPool, Pod};
 use super::validate::Families;
 use crate::runtime::overlay::{list_all, merge_object};
 use crate::runtime::query::QueryError;
 use crate::runtime::store::Store;
 
-/// Every object that a decision may look at.
+/// All objects that decisions are based on.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     gateways: Vec<EgressGateway>,
@@ -53,8 +53,8 @@ impl Objects {
         })
     }
 
-    /// Merges objects into those of the cluster, as applying them would.
-    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
+    /// Merges objects in, as applying them would: fields that they omit are kept.
+    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), Unanswered> {
         for change in changes {
             let kind = change["kind"].as_str().unwrap_or_default().to_owned();
             match kind.as_str() {
@@ -78,7 +78,7 @@ impl Objects {
         Ok(())
     }
 
-    /// The model of it all, as a controller that starts now would have it.
+    /// The model that a controller that starts now would build.
     pub(super) fn model(self, families: Families) -> (Cache, Model) {
         let Self { pods, .. } = &self;
         let trimmed = pods.iter().cloned().map(|mut pod| {
@@ -100,8 +100,8 @@ impl Objects {
             service_cidrs: Store::of(self.service_cidrs),
             calico_pools: Store::of(self.calico_pools),
         };
-        let (mut model, _) = Model::whole(&cache, families, &mut Probation::default(), Instant::now());
-        model.selected.reshadow();
+        let (mut model, _) = Model::whole(&cache, families, &mut FlapDamping::default(), Instant::now());
+        model.selected.update_shadowed();
         (cache, model)
     }
 }

@@ -104,7 +104,7 @@ fn gateway_request(
         return Ok(Warnings::new());
     }
     let name: GatewayName = new.name_any().into();
-    let found = inside(cache, &ranges::found(cache));
+    let found = inside(cache, &ranges::detect(cache));
     let alone = gateways([new], options.families, &found);
     let checked = alone.by_name.get(&name).ok_or_else(|| Denied::invalid("the gateway has no name"))?;
     if let Some(problem) = &checked.problem {

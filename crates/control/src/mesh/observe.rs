@@ -20,7 +20,7 @@ use crate::runtime::pack::Packing;
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
 
-/// Everything that a decision may look at. Clones see the same objects.
+/// All objects that decisions are based on. Clones share the stores.
 #[derive(Clone)]
 pub struct Cache {
     pub virtual_services: Store<VirtualService>,
@@ -31,7 +31,7 @@ pub struct Cache {
     pub slices: Store<EndpointSlice>,
     pub pods: Store<Pod>,
     pub namespaces: Store<Namespace>,
-    /// With the tokens of proxies, one in each namespace that has any.
+    /// The tokens of proxies, one Secret per namespace that has proxies.
     pub secrets: Store<Secret>,
     /// The Service and EndpointSlices of the API server, where `services` and `slices` do not include them.
     pub(super) api_server: Option<ApiServer>,
@@ -45,7 +45,7 @@ pub(super) struct ApiServer {
     slices: Store<EndpointSlice>,
 }
 
-/// What moved.
+/// What changed since the last turn.
 #[derive(Default)]
 pub(super) struct Moved {
     pub(super) changes: Vec<Change>,
@@ -55,7 +55,7 @@ pub(super) struct Moved {
 }
 
 impl Cache {
-    /// Starts watching.
+    /// Subscribes to all kinds.
     pub(super) fn watched(watches: &mut Watches, options: &Options) -> Self {
         let fields = Some(format!("metadata.name={}", options.token_secret));
         let namespace = &options.namespace;
@@ -85,7 +85,7 @@ impl Cache {
         }
     }
 
-    /// Everything there is.
+    /// The resolver's world, from all objects.
     pub(super) fn world(&self, settings: &Settings) -> World {
         self.forget_changes();
         let mut world = World { settings: settings.clone(), ..World::default() };
@@ -108,7 +108,7 @@ impl Cache {
         world
     }
 
-    /// An object of the mesh as events name it.
+    /// The reference to a mesh object in an event.
     pub(super) fn reference(&self, (kind, name): &Owner) -> ObjectReference {
         let key = key(name);
         let seen = match kind {
@@ -121,8 +121,8 @@ impl Cache {
         seen.unwrap_or_else(|| owner::reference(&(*kind, name.clone()), None))
     }
 
-    /// Addresses of the API server: those that were found at the start, and what the cluster says. A loopback address
-    /// is somebody else's in every pod.
+    /// Addresses of the API server: those found at the start, and those of its Service and EndpointSlices. A loopback
+    /// address would mean the pod itself.
     pub(super) fn api_servers(&self, settings: &Settings) -> BTreeSet<IpAddr> {
         let mut found = settings.api_servers.clone();
         let (services, slices) = self.of_api_server();
@@ -139,7 +139,7 @@ impl Cache {
         found
     }
 
-    /// What moved since the last call.
+    /// What changed since the last call.
     pub(super) fn moved(&self) -> Moved {
         let mut changes = Vec::new();
         objects(&mut changes, MeshKind::VirtualService, &self.virtual_services);
@@ -172,7 +172,7 @@ impl Cache {
         separate.unwrap_or((&self.services, &self.slices))
     }
 
-    /// Whether one of the changed objects may say where the API server is. A deleted slice may have.
+    /// Whether a changed object may hold addresses of the API server. A deleted slice may have held some.
     fn shows_api_server(&self, services: &BTreeSet<Arc<Key>>, slices: &BTreeSet<Arc<Key>>) -> bool {
         let is_there = |key: &&Arc<Key>| key.namespace == API_NAMESPACE;
         let (_, store) = self.of_api_server();
@@ -180,7 +180,7 @@ impl Cache {
             || slices.iter().filter(is_there).any(|key| store.get(key).is_none_or(|slice| is_of_api_server(&slice)))
     }
 
-    /// The whole world is about to be read, so what changed before does not matter.
+    /// Drops recorded changes: all objects are about to be read.
     fn forget_changes(&self) {
         drop(self.virtual_services.take_changes());
         drop(self.routes.take_changes());
@@ -233,7 +233,7 @@ fn trim_namespace(namespace: &mut Namespace) {
     namespace.status = None;
 }
 
-/// The key of an object of the mesh.
+/// The key of a mesh object.
 pub(super) fn key(name: &ObjectName) -> Key {
     Key { namespace: name.namespace.to_string(), name: name.name.to_string() }
 }

@@ -20,7 +20,7 @@ use crate::runtime::overlay::{list_all, merge_object};
 use crate::runtime::query::QueryError;
 use crate::runtime::store::Store;
 
-/// Every object that a decision may look at.
+/// All objects that decisions are based on.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     virtual_services: Vec<VirtualService>,
@@ -81,7 +81,7 @@ impl Objects {
         Settings { loopback_pods: range.map(|range| range.trunc()), ..Settings::default() }
     }
 
-    /// As the controller sees it.
+    /// The stores that a controller would have.
     pub(super) fn cache(self) -> Cache {
         Cache {
             virtual_services: Store::of(self.virtual_services),

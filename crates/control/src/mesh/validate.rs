@@ -1,4 +1,4 @@
-//! Kubernetes objects -> what the resolver reads. What users wrote is judged there; nothing is refused here.
+//! Kubernetes objects -> the resolver's types. The resolver validates what users wrote; nothing is rejected here.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::runtime::store::Key;
 /// A kind whose spec is kept as it was written.
 pub(super) trait Written: Resource<DynamicType = ()> {
     fn written(&self) -> &Map<String, Value>;
-    /// Forgets what was written.
+    /// Empties the spec.
     fn clear(&mut self);
 }
 
@@ -52,7 +52,7 @@ pub(super) fn object<K: Written>(kind: MeshKind, key: &Key, object: Option<&K>) 
             uid: Arc::from(metadata.uid.as_deref().unwrap_or_default()),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             labels: labels(metadata.labels.as_ref()),
-            annotations: telling(metadata.annotations.as_ref()),
+            annotations: relevant_annotations(metadata.annotations.as_ref()),
             spec: Arc::new(Value::Object(object.written().clone())),
         }
     });
@@ -128,7 +128,7 @@ pub(super) fn namespace(key: &Key, namespace: Option<&Namespace>) -> Change {
     Change::Namespace(Arc::from(key.name.as_str()), annotations)
 }
 
-/// The token that may write, of a file with a token and its role in each line.
+/// The token with role `write`, from a file with one token and its role per line.
 pub(super) fn token(secret: &Secret) -> Option<Arc<str>> {
     let text = secret.data.as_ref()?.get("token")?;
     let text = std::str::from_utf8(&text.0).ok()?;
@@ -138,8 +138,8 @@ pub(super) fn token(secret: &Secret) -> Option<Arc<str>> {
     })
 }
 
-/// Annotations that decide something. Of what kubectl applied last it matters only that there is such a thing.
-fn telling(map: Option<&BTreeMap<String, String>>) -> Labels {
+/// Annotations that the resolver reads. Of the last applied configuration only its presence matters.
+fn relevant_annotations(map: Option<&BTreeMap<String, String>>) -> Labels {
     let some = map.into_iter().flatten().filter_map(|(key, value)| match key.as_str() {
         "kubectl.kubernetes.io/last-applied-configuration" => Some((key.as_str(), "")),
         key if key.starts_with("l7mp.io/") => Some((key, value.as_str())),
