@@ -16,6 +16,8 @@ pub mod auth;
 mod clock;
 pub mod controllers;
 pub mod crd;
+mod definitions;
+mod json;
 pub mod kinds;
 mod names;
 mod object;
@@ -25,6 +27,7 @@ pub mod running;
 pub mod schema;
 pub mod serve;
 mod server;
+mod state;
 pub mod status;
 pub mod store;
 

@@ -1,6 +1,5 @@
 //! The server as one value: its store, the kinds it serves, authentication and authorization.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,49 +7,19 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::Client;
-use parking_lot::{Mutex, RwLock};
-use serde_json::Value;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::admission::{Caller, Hooks};
-use crate::auth::{self, Authenticator, Authorizer, Identity, Recorder, User};
+use crate::auth::{Identity, Recorder, User};
 use crate::clock::Clock;
-use crate::crd::Served;
-use crate::kinds::{Kind, cluster_ip, events};
-use crate::object::{get_meta, set_meta};
 use crate::rest;
-use crate::schema;
-use crate::status::Failure;
-use crate::store::{self, Entry, Key, Resource, Store};
+use crate::state::ServerState;
+use crate::store::{self, Store};
 
 /// The embedded API server. Clones are the same server.
 #[derive(Clone)]
 pub struct ApiServer {
-    inner: Arc<Inner>,
+    state: Arc<ServerState>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) store: Store,
-    pub(crate) clock: Clock,
-    pub(crate) authenticator: Authenticator,
-    /// The administrator's bearer token, generated at the start.
-    token: String,
-    pub(crate) authorizer: Authorizer,
-    pub(crate) recorder: Recorder,
-    pub(crate) served: RwLock<Arc<Served>>,
-    /// Held while `served` is rebuilt from the stored definitions.
-    pub(crate) serving: Mutex<()>,
-    hooks: RwLock<Arc<Hooks>>,
-    caller: Arc<Caller>,
-    /// Held from the choice of a cluster IP to its commit, so that no two Services get the same.
-    pub(crate) allocation: tokio::sync::Mutex<()>,
-    /// Ends every watch.
-    pub(crate) stopping: CancellationToken,
-}
-
-const MUTATING: (&str, &str) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
-const VALIDATING: (&str, &str) = ("admissionregistration.k8s.io", "validatingwebhookconfigurations");
 /// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -71,28 +40,12 @@ impl ApiServer {
     }
 
     async fn new(store: Store, clock: Clock) -> Self {
-        let caller = Arc::new(Caller::new(TaskTracker::new()));
-        let token = auth::token();
-        let inner = Inner {
-            store,
-            clock,
-            authenticator: Authenticator::new().with_token(&token, User::new("portolan-admin", &[auth::MASTERS])),
-            token,
-            authorizer: Authorizer,
-            recorder: Recorder::default(),
-            served: RwLock::default(),
-            serving: Mutex::default(),
-            hooks: RwLock::new(Arc::new(Hooks::new(&[], &[], caller.clone()))),
-            caller,
-            allocation: tokio::sync::Mutex::new(()),
-            stopping: CancellationToken::new(),
-        };
-        inner.serve_definitions();
-        inner.compile_hooks();
-        let server = Self { inner: Arc::new(inner) };
+        let state = ServerState::new(store, clock);
+        state.serve_definitions();
+        let server = Self { state: Arc::new(state) };
         for name in NAMESPACES {
-            if server.inner.namespace(name).is_none() {
-                rest::create_namespace(&server.inner, name).await;
+            if server.state.namespace(name).is_none() {
+                rest::create_namespace(&server.state, name).await;
             }
         }
         server
@@ -100,13 +53,13 @@ impl ApiServer {
 
     /// Answers one request; `peer` is the identity in the client certificate.
     pub async fn answer(&self, request: Request<rest::Body>, peer: Option<&Identity>) -> Response<rest::Body> {
-        let user = self.inner.authenticator.authenticate(request.headers(), peer);
-        rest::answer(&self.inner, request, user).await
+        let user = self.state.authenticator.authenticate(request.headers(), peer);
+        rest::handle(&self.state, request, user).await
     }
 
     /// The administrator's bearer token, valid as long as the server runs.
     pub fn token(&self) -> &str {
-        &self.inner.token
+        &self.state.token
     }
 
     /// A client in this process, with all rights and without a socket.
@@ -120,12 +73,12 @@ impl ApiServer {
     }
 
     fn client_of(&self, user: Option<User>) -> Client {
-        let inner = self.inner.clone();
+        let state = self.state.clone();
         let service = move |request: Request<kube::client::Body>| -> Answered {
-            let (inner, user) = (inner.clone(), user.clone());
+            let (state, user) = (state.clone(), user.clone());
             Box::pin(async move {
-                let user = user.map_or_else(|| inner.authenticator.authenticate(request.headers(), None), Ok);
-                Ok(rest::answer(&inner, request.map(rest::boxed), user).await)
+                let user = user.map_or_else(|| state.authenticator.authenticate(request.headers(), None), Ok);
+                Ok(rest::handle(&state, request.map(rest::boxed), user).await)
             })
         };
         Client::new(tower::service_fn(service), "default")
@@ -133,94 +86,19 @@ impl ApiServer {
 
     /// Ends all watches, for good: the server is about to stop.
     pub(crate) fn end_watches(&self) {
-        self.inner.stopping.cancel();
+        self.state.stopping.cancel();
     }
 
     /// Finishes pending writes and unlocks the data folder; clients can still read, but not write.
     pub(crate) async fn close(&self) {
-        self.inner.store.close().await;
+        self.state.store.close().await;
     }
 
     /// Records the requests of each user, once switched on.
     pub fn recorder(&self) -> &Recorder {
-        &self.inner.recorder
+        &self.state.recorder
     }
 }
 
 /// Named, because its type must hold for every lifetime.
 type Answered = BoxFuture<'static, Result<Response<rest::Body>, Infallible>>;
-
-impl Inner {
-    pub(crate) fn served(&self) -> Arc<Served> {
-        self.served.read().clone()
-    }
-
-    pub(crate) fn hooks(&self) -> Arc<Hooks> {
-        self.hooks.read().clone()
-    }
-
-    /// The object of an entry in the version of `kind`.
-    pub(crate) fn decode(kind: &Kind, entry: &Entry) -> Result<Value, Failure> {
-        let mut object: Value = serde_json::from_slice(&entry.json)
-            .map_err(|problem| Failure::internal(format!("{} is not JSON: {problem}", entry.key.name)))?;
-        if events::is_view(kind) {
-            events::to_view(&mut object);
-        } else if kind.custom && object["apiVersion"] != kind.api_version().as_str() {
-            object["apiVersion"] = kind.api_version().into();
-            schema::prune::prune(&kind.schema, &mut object);
-            schema::default::default(&kind.schema, &mut object);
-        }
-        Ok(object)
-    }
-
-    /// The bytes to store for an object of `kind`.
-    pub(crate) fn encode(kind: &Kind, mut object: Value, revision: u64) -> Vec<u8> {
-        set_meta(&mut object, "resourceVersion", revision.to_string());
-        if events::is_view(kind) {
-            events::to_stored(&mut object);
-        } else if kind.custom {
-            object["apiVersion"] = format!("{}/{}", kind.group, kind.storage_version).into();
-        }
-        object.to_string().into_bytes()
-    }
-
-    /// A namespace as stored.
-    pub(crate) fn namespace(&self, name: &str) -> Option<Value> {
-        let entry = self.store.get(&Key::new(&Resource::new("", "namespaces"), "", name))?;
-        serde_json::from_slice(&entry.json).ok()
-    }
-
-    /// Fills in the cluster address of a Service.
-    pub(crate) fn assign_addresses(&self, service: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
-        let mut used = BTreeSet::new();
-        for (_, stored) in self.all(("", "services")) {
-            if get_meta(&stored, "uid") != get_meta(service, "uid") {
-                used.extend(cluster_ip::held(&stored));
-            }
-        }
-        cluster_ip::assign(service, old, &used, fastrand::u32(..))
-    }
-
-    /// To be called after each write, so that definitions and webhooks take effect immediately.
-    pub(crate) async fn wrote(&self, kind: &Kind) {
-        let written = (kind.group.as_str(), kind.plural.as_str());
-        if written == MUTATING || written == VALIDATING {
-            self.compile_hooks();
-        } else if self.is_of_definitions(kind) {
-            self.settle_definitions().await;
-        }
-    }
-
-    /// All objects of a group and plural, with their entries.
-    pub(crate) fn all(&self, (group, plural): (&str, &str)) -> Vec<(Arc<Entry>, Value)> {
-        let listed = self.store.list(&Resource::new(group, plural), None);
-        let read = |entry: Arc<Entry>| serde_json::from_slice(&entry.json).ok().map(|object| (entry, object));
-        listed.entries.into_iter().filter_map(read).collect()
-    }
-
-    fn compile_hooks(&self) {
-        let mut hooks = self.hooks.write();
-        let objects = |which| self.all(which).into_iter().map(|(_, object)| object).collect::<Vec<_>>();
-        *hooks = Arc::new(Hooks::new(&objects(MUTATING), &objects(VALIDATING), self.caller.clone()));
-    }
-}

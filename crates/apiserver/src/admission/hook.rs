@@ -9,8 +9,8 @@ use kube::core::{Selector, SelectorExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::attributes::{Attributes, Operation};
 use super::caller::Endpoint;
-use super::{Attributes, Operation};
 use crate::status::{About, Failure};
 
 /// Kubernetes' default for `timeoutSeconds`.

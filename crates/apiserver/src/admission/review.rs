@@ -7,7 +7,7 @@ use http::StatusCode;
 use json_patch::Patch;
 use serde_json::{Map, Value, json};
 
-use super::Attributes;
+use super::attributes::Attributes;
 use super::hook::{Hook, Target};
 use crate::object::uid;
 use crate::status::Failure;

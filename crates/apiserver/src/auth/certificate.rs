@@ -1,6 +1,6 @@
 //! Whom a client certificate names. The TLS layer has checked it; this only reads its subject.
 
-use super::User;
+use super::user::User;
 
 /// Common name and organization in DER: the arcs 2.5.4.3 and 2.5.4.10.
 const COMMON_NAME: &[u8] = &[0x55, 4, 3];

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Access, User};
+use super::authorizer::Access;
+use super::user::User;
 
 /// The most records that are kept.
 const MAX_RECORDS: usize = 100_000;

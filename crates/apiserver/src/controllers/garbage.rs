@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::discover::{self, Served};
-use super::{Pace, code};
+use super::reconcile::{Pace, code};
 
 /// The finalizer of an object that waits until its dependents are deleted.
 const FOREGROUND: &str = "foregroundDeletion";

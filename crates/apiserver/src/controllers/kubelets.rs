@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Key, Pace, code, key};
+use super::reconcile::{Key, Pace, code, key};
 
 /// The simulated kubelets.
 #[derive(Debug, Clone, Default)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::discover::{self, Served};
-use super::{Pace, code};
+use super::reconcile::{Pace, code};
 
 /// The finalizer in `spec.finalizers` that is ours to remove.
 const FINALIZER: &str = "kubernetes";

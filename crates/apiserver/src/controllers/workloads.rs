@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Pace, code, is_listed, watch};
+use super::reconcile::{Pace, code, is_listed, watch};
 
 const TEMPLATE_HASH: &str = "pod-template-hash";
 

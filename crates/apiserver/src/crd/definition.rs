@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{list, structural, text};
+use super::{status, structural};
+use crate::json::{list, text};
 use crate::names::{is_label, is_subdomain};
 use crate::schema::fault::{invalid, not_supported, required};
 use crate::status::Cause;
@@ -149,7 +150,7 @@ fn names(spec: &Value, found: &mut Vec<Cause>) {
 }
 
 fn immutable(crd: &Value, old: &Value, found: &mut Vec<Cause>) {
-    let frozen = super::is_established(old);
+    let frozen = status::is_established(old);
     for (pointer, path, always) in [
         ("/spec/scope", "spec.scope", false),
         ("/spec/names/kind", "spec.names.kind", false),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{list, text};
+use crate::json::{list, text};
 
 /// Names that the other definitions of a group hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

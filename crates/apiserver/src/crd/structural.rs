@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{list, text};
+use crate::json::{list, text};
 use crate::schema::cel::Rules;
 use crate::schema::fault::{forbidden, invalid, not_supported, required};
 use crate::schema::{Path, Schema, prune, validate};

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::text;
+use crate::json::text;
 
 /// Kept even when empty, in versions and schemas.
 const KEPT: &str =

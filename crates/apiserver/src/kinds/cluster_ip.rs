@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
-use super::json::{fill, items, list, put, remove, text};
-use super::validate::ErrorList;
+use super::error_list::ErrorList;
+use crate::json::{fill, items, list, put, remove, text};
 use crate::status::{About, Failure};
 
 /// The addresses that are allocated: 10.96.0.0/12 without its network and broadcast addresses.

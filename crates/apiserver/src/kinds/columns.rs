@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::ColumnValue::{Computed, Path};
-use super::json::{list, number, text};
 use super::{Column, ColumnValue};
+use crate::json::{list, number, text};
 
 /// Kind, column, priority (1 is for `-o wide`), and the path of the value; `""` for those that are computed.
 const COLUMNS: [(&str, &str, i32, &str); 21] = [

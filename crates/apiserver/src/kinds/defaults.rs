@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Kind;
 use super::canonical::canonical;
-use super::json::{fill, items, list, put, text};
+use crate::json::{fill, items, list, put, text};
 use crate::schema;
 
 const RBAC: &str = "rbac.authorization.k8s.io";

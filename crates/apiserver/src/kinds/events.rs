@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Kind, json};
+use super::Kind;
+use crate::json;
 
 /// Names in core/v1 and in events.k8s.io/v1; all other fields are alike.
 const NAMES: [(&str, &str); 7] = [

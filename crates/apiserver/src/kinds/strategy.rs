@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
-use super::json::{fill, number, put, remove, restore};
 use super::{Kind, cluster_ip};
+use crate::json::{fill, number, put, remove, restore};
 
 /// Which fields of an object a request may write, as the main and the status strategy in kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,18 +4,14 @@
 
 mod bodies;
 mod metadata;
-mod names;
 
 use serde_json::Value;
 
 use super::Kind;
+use super::error_list::ErrorList;
 use super::strategy::Strategy;
 use crate::schema::Schema;
 use crate::status::Cause;
-
-/// ErrorList found so far, in the order in which they are reported.
-#[derive(Debug, Default)]
-pub(super) struct ErrorList(pub(super) Vec<Cause>);
 
 /// All errors of an object about to be created (`old` is none) or updated; of a custom one those of its metadata.
 pub fn validate(kind: &Kind, new: &Value, old: Option<&Value>, strategy: Strategy) -> Vec<Cause> {
@@ -67,45 +63,6 @@ fn value(schema: &Schema, new: &Value, old: Option<&Value>, field: &str, errors:
     }
     if let (Some(Value::String(form)), Value::String(text)) = (rules.get("x-portolan-form"), new) {
         errors.form(field, text, form);
-    }
-}
-
-impl ErrorList {
-    fn push(&mut self, reason: &'static str, field: &str, message: String) {
-        self.0.push(Cause { reason, message, field: field.to_owned() });
-    }
-
-    pub(super) fn invalid(&mut self, field: &str, value: &Value, message: &str) {
-        self.push("FieldValueInvalid", field, format!("Invalid value: {value}: {message}"));
-    }
-
-    /// A text that should have a form.
-    fn form(&mut self, field: &str, text: &str, form: &str) {
-        if let Some(message) = names::wrong(form, text) {
-            self.invalid(field, &text.into(), message);
-        }
-    }
-
-    fn required(&mut self, field: &str, what: &str) {
-        self.push("FieldValueRequired", field, format!("Required value: {what}"));
-    }
-
-    fn forbidden(&mut self, field: &str, why: &str) {
-        self.push("FieldValueForbidden", field, format!("Forbidden: {why}"));
-    }
-
-    fn duplicate(&mut self, field: &str, value: &Value) {
-        self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
-    }
-
-    fn too_long(&mut self, field: &str, most: usize) {
-        self.push("FieldValueTooLong", field, format!("Too long: may not be more than {most} bytes"));
-    }
-
-    fn not_supported(&mut self, field: &str, value: &Value, supported: &[Value]) {
-        let supported: Vec<String> = supported.iter().map(Value::to_string).collect();
-        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
-        self.push("FieldValueNotSupported", field, message);
     }
 }
 

@@ -1,7 +1,11 @@
-//! Bodies of requests: JSON and YAML into values, and into objects of the kind that a path names.
+//! Bodies of requests and responses: read up to a limit, decoded from JSON and YAML into values and objects of a kind.
 
+use bytes::Bytes;
 use http::StatusCode;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Limited};
 use serde_json::{Map, Value};
+use tower::BoxError;
 
 use super::negotiate::Form;
 use crate::kinds::{Kind, typed};
@@ -10,6 +14,32 @@ use crate::status::{About, Cause, Failure};
 
 /// Bytes that a body may have: 3 MiB, as in Kubernetes.
 pub const LIMIT: usize = 3 * 1024 * 1024;
+
+/// The body of a request or a response.
+pub type Body = UnsyncBoxBody<Bytes, BrokenBody>;
+
+/// A body that broke off.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BrokenBody(String);
+
+/// Converts any body into ours.
+pub(crate) fn boxed<B>(body: B) -> Body
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(|broken| BrokenBody(broken.into().to_string())).boxed_unsync()
+}
+
+/// Reads a body, up to the limit.
+pub(super) async fn collect(body: Body) -> Result<Bytes, Failure> {
+    match Limited::new(body, LIMIT).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(Failure::bad_request(format!("reading the body failed: {error}"))),
+    }
+}
 
 /// The failure of a body that is longer than [`LIMIT`].
 pub fn too_large() -> Failure {

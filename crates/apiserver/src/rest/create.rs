@@ -1,24 +1,17 @@
 //! Creating objects: `POST`, and other verbs when the object does not exist.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use http::{Method, Request, StatusCode, Uri};
-use http_body_util::Full;
+use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::answer::{Call, answer, boxed};
+use super::call::Call;
 use super::options::{WriteKind, revision};
 use super::pipeline::{FieldManagement, WriteRequest, commit};
-use super::read;
 use super::response::Reply;
 use crate::admission::Operation;
-use crate::auth::User;
 use crate::crd;
 use crate::kinds::strategy;
 use crate::object::{is_deleting, meta, name_suffix, set_meta, time, uid};
 use crate::patch::apply;
-use crate::server::Inner;
 use crate::status::{About, Failure};
 use crate::store::Expect;
 
@@ -67,7 +60,7 @@ impl WriteRequest<'_, '_> {
             let stored = commit(call, &name, Expect::Absent, object, false).await?;
             return stored.map(|entry| Reply::Stored { code, entry }).ok_or_else(|| Failure::already_exists(about));
         }
-        let taken = call.server.store.get(&read::key(call, &name)).is_some();
+        let taken = call.server.store.get(&call.key(&name)).is_some();
         if taken { Err(Failure::already_exists(about)) } else { Ok(Reply::Object { code, object }) }
     }
 
@@ -86,18 +79,5 @@ impl WriteRequest<'_, '_> {
         let cause = json!({ "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" });
         failure.details.insert("causes".to_owned(), json!([cause]));
         Err(failure)
-    }
-}
-
-/// Creates a namespace that must always exist.
-pub(crate) async fn create_namespace(server: &Arc<Inner>, name: &str) {
-    let user = User::new("system:apiserver", &["system:masters"]);
-    let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    let mut request = Request::new(boxed(Full::<Bytes>::from(object.to_string())));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = Uri::from_static("/api/v1/namespaces?fieldManager=kube-apiserver");
-    let response = answer(server, request, Ok(user)).await;
-    if !response.status().is_success() {
-        tracing::error!(code = %response.status(), namespace = name, "creating a namespace failed");
     }
 }

@@ -6,16 +6,16 @@ use http::{StatusCode, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{DeleteOptions, ListOptions, Propagation};
-use super::pipeline::{commit, has_no_spec_finalizers, is_core, modified};
+use super::pipeline::{commit, has_no_spec_finalizers, modified};
 use super::response::Reply;
 use super::webhooks::{Review, Stage};
 use super::{negotiate, read};
 use crate::admission::Operation;
 use crate::crd;
 use crate::object::{get_meta, has_finalizers, is_deleting, meta, set_meta, time};
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::{About, Failure};
 use crate::store::Expect;
 
@@ -27,7 +27,7 @@ const TRIES: usize = 10;
 pub(super) async fn delete(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failure> {
     let (object, kept) = delete_one(call, &call.name, &options(call, bytes)?).await?;
     // Most kinds answer with a Status once they are gone, some with the object as it was.
-    let shows = kept || ["Pod", "Service", "ServiceAccount"].into_iter().any(|kind| is_core(call, kind));
+    let shows = kept || ["Pod", "Service", "ServiceAccount"].into_iter().any(|kind| call.is_core(kind));
     let object = if shows { object } else { success(call, &object) };
     Ok(Reply::Object { code: StatusCode::OK, object })
 }
@@ -57,12 +57,12 @@ fn options(call: &Call<'_>, bytes: &[u8]) -> Result<DeleteOptions, Failure> {
 /// Deletes an object, or marks it as being deleted if finalizers or a grace period keep it: then the second is true.
 async fn delete_one(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Result<(Value, bool), Failure> {
     let (about, dry_run, operation) = (About { name, ..call.about() }, options.dry_run, Operation::Delete);
-    if is_core(call, "Namespace") && matches!(name, "default" | "kube-system" | "kube-public") {
+    if call.is_core("Namespace") && matches!(name, "default" | "kube-system" | "kube-public") {
         return Err(Failure::forbidden(about, "this namespace may not be deleted"));
     }
     for _ in 0..TRIES {
-        let entry = call.server.store.get(&read::key(call, name)).ok_or_else(|| Failure::not_found(about))?;
-        let old = Inner::decode(call.kind(), &entry)?;
+        let entry = call.server.store.get(&call.key(name)).ok_or_else(|| Failure::not_found(about))?;
+        let old = ServerState::decode(call.kind(), &entry)?;
         check_preconditions(call, options, &old)?;
         let review = Review { call, dry_run, manager: "", operation, name, old: Some(&old) };
         for stage in [Stage::Mutate, Stage::Validate] {
@@ -74,7 +74,7 @@ async fn delete_one(call: &Call<'_>, name: &str, options: &DeleteOptions) -> Res
             return Ok((new, kept));
         }
         if let Some(entry) = commit(call, name, Expect::Revision(entry.revision), new, !kept).await? {
-            return Ok((Inner::decode(call.kind(), &entry)?, kept));
+            return Ok((ServerState::decode(call.kind(), &entry)?, kept));
         }
     }
     Err(modified(about))
@@ -92,7 +92,7 @@ fn mark(call: &Call<'_>, object: &mut Value, options: &DeleteOptions) -> bool {
     if is_deleting(object) {
         return held | shorten(call, object, options);
     }
-    let (is_pod, is_namespace) = (is_core(call, "Pod"), is_core(call, "Namespace"));
+    let (is_pod, is_namespace) = (call.is_core("Pod"), call.is_core("Namespace"));
     let grace = if is_pod { pod_grace(object, options) } else { 0 };
     let kept = held || grace > 0;
     if kept || is_pod {

@@ -1,18 +1,19 @@
-//! REST as Kubernetes speaks it: from a request to its answer.
+//! REST as Kubernetes speaks it: from a request to its response.
 //!
 //! ```text
-//! answer: path -> route -> options, negotiate, select
+//! handler: path -> route -> options, negotiate, select
 //!           |-> discovery, openapi
-//!           |-> read, watching -------------------------------------------> show, table
-//!           `-> create, update, patch, scale, delete -> pipeline, webhooks -> show
+//!           |-> read, watching -------------------------------------------> response, table
+//!           `-> create, update, patch, scale, delete -> pipeline, webhooks -> response
 //! ```
 
 pub mod age;
-mod answer;
 pub mod body;
+mod call;
 mod create;
 mod delete;
 pub mod discovery;
+mod handler;
 pub mod jsonpath;
 pub mod negotiate;
 pub mod openapi;
@@ -30,9 +31,9 @@ mod update;
 mod watching;
 mod webhooks;
 
-pub use answer::Body;
-pub(crate) use answer::{answer, boxed};
-pub(crate) use create::create_namespace;
+pub use body::Body;
+pub(crate) use body::boxed;
+pub(crate) use handler::{create_namespace, handle};
 
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -3,12 +3,12 @@
 use http::header;
 use serde_json::Value;
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{FieldValidation, WriteKind};
 use super::pipeline::{FieldManagement, WriteRequest};
 use super::response::Reply;
 use super::route::Subresource;
-use super::{body, read, scale};
+use super::{body, scale};
 use crate::kinds::typed;
 use crate::object::{meta, set_meta};
 use crate::patch::{self, PatchType, apply};
@@ -27,7 +27,7 @@ pub(super) async fn patch(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failur
         return write.change(FieldManagement::Update, |old| write.patched(patch_type, bytes, old)).await;
     }
     let document = apply::decode(bytes)?;
-    let absent = call.server.store.get(&read::key(call, &call.name)).is_none();
+    let absent = call.server.store.get(&call.key(&call.name)).is_none();
     if absent && call.subresource == Subresource::Main {
         return write.create(write.applied(&document, None)?, FieldManagement::Done).await;
     }

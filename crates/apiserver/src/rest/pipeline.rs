@@ -7,18 +7,18 @@ use http::{StatusCode, header};
 use serde_json::Value;
 use tokio::sync::MutexGuard;
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{FieldValidation, WriteKind, WriteOptions, revision};
 use super::response::Reply;
 use super::route::Subresource;
 use super::webhooks::{Review, Stage};
-use super::{body, negotiate, read};
+use super::{body, negotiate};
 use crate::admission::Operation;
 use crate::kinds::{defaults, events, strategy, validate};
 use crate::object::{get_meta, has_finalizers, is_deleting, meta, set_meta};
 use crate::patch::{self, apply};
 use crate::schema::{prune, strict};
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::{About, Failure};
 use crate::store::{Change, Entry, Expect, Refused};
 use crate::{crd, schema};
@@ -82,7 +82,7 @@ impl<'a, 'c> WriteRequest<'a, 'c> {
         change: impl Fn(&Value) -> Result<Value, Failure>,
     ) -> Result<Reply, Failure> {
         for _ in 0..TRIES {
-            let (entry, old) = read::stored(self.call)?;
+            let (entry, old) = self.call.stored()?;
             let new = change(&old)?;
             if revision(meta(&new, "resourceVersion"))?.is_some_and(|asked| asked != entry.revision) {
                 break;
@@ -151,7 +151,7 @@ impl<'a, 'c> WriteRequest<'a, 'c> {
     ) -> Result<Option<MutexGuard<'_, ()>>, Failure> {
         let call = self.call;
         let mut allocation = None;
-        if is_core(call, "Service") && call.subresource == Subresource::Main {
+        if call.is_core("Service") && call.subresource == Subresource::Main {
             allocation = Some(call.server.allocation.lock().await);
             call.server.assign_addresses(object, old)?;
         }
@@ -246,15 +246,10 @@ impl<'a, 'c> WriteRequest<'a, 'c> {
         apply::FieldManager {
             kind: call.kind(),
             manager: &self.manager,
-            subresource: call.subresource(),
+            subresource: call.subresource_name(),
             now: call.now,
         }
     }
-}
-
-/// Whether the request is for objects of this kind of the core group.
-pub(super) fn is_core(call: &Call<'_>, kind: &str) -> bool {
-    call.kind().group.is_empty() && call.kind().kind == kind
 }
 
 /// Whether the finalizers in the spec of a Namespace, if it is one, are gone.
@@ -278,11 +273,11 @@ pub(super) async fn commit(
 ) -> Result<Option<Arc<Entry>>, Failure> {
     let served = call.served.clone();
     let change = move |revision| {
-        let bytes = Inner::encode(&served.kind, object, revision);
+        let bytes = ServerState::encode(&served.kind, object, revision);
         if last { Change::Delete(bytes) } else { Change::Set(bytes) }
     };
     let about = About { name, ..call.about() };
-    match call.server.store.commit(read::key(call, name), expect, change).await {
+    match call.server.store.commit(call.key(name), expect, change).await {
         Ok(entry) => {
             call.server.wrote(call.kind()).await;
             Ok(Some(entry))

@@ -3,40 +3,25 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{ListOptions, Token, revision};
 use super::response::Reply;
 use super::route::Subresource;
 use super::scale;
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::Failure;
-use crate::store::{Entry, Key, Missing, Snapshot};
+use crate::store::{Entry, Missing, Snapshot};
 
 /// `GET` of one object.
 pub(super) fn get(call: &Call<'_>) -> Result<Reply, Failure> {
     not_in_the_future(call, call.query.text("resourceVersion"))?;
     let code = StatusCode::OK;
     if call.subresource == Subresource::Scale {
-        return Ok(Reply::Object { code, object: scale::read(call.kind(), &stored(call)?.1)? });
+        return Ok(Reply::Object { code, object: scale::read(call.kind(), &call.stored()?.1)? });
     }
-    Ok(Reply::Stored { code, entry: entry(call)? })
-}
-
-/// The object of a request, and its entry.
-pub(super) fn stored(call: &Call<'_>) -> Result<(Arc<Entry>, Value), Failure> {
-    let entry = entry(call)?;
-    let object = Inner::decode(call.kind(), &entry)?;
-    Ok((entry, object))
-}
-
-fn entry(call: &Call<'_>) -> Result<Arc<Entry>, Failure> {
-    call.server.store.get(&key(call, &call.name)).ok_or_else(|| Failure::not_found(call.about()))
-}
-
-pub(super) fn key(call: &Call<'_>, name: &str) -> Key {
-    Key::new(&call.served.resource, &call.namespace, name)
+    Ok(Reply::Stored { code, entry: call.entry()? })
 }
 
 /// `GET` of a collection.
@@ -50,7 +35,7 @@ pub(super) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Reply, Fail
     let mut items = Vec::new();
     while items.len() < limit {
         let Some(entry) = entries.next() else { break };
-        if everything || options.select(&Inner::decode(call.kind(), entry)?) {
+        if everything || options.select(&ServerState::decode(call.kind(), entry)?) {
             items.push(Arc::clone(entry));
         }
     }

@@ -10,11 +10,12 @@ use http_body_util::Full;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::answer::{Body, Call, boxed};
+use super::body::{Body, boxed};
+use super::call::Call;
 use super::negotiate::{self, Accepted, Shape};
 use super::table::{self, Include, Style};
 use crate::kinds::Kind;
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::Failure;
 use crate::store::Entry;
 
@@ -39,7 +40,7 @@ pub(super) fn response(call: &Call<'_>, said: Reply) -> Result<Response<Body>, F
         Reply::Stored { code, entry } => {
             return match verbatim(kind, &entry).filter(|_| accepted == Accepted::JSON) {
                 Some(json) => Ok(bytes(code, accepted.content_type(), json.clone())),
-                None => response(call, Reply::Object { code, object: Inner::decode(kind, &entry)? }),
+                None => response(call, Reply::Object { code, object: ServerState::decode(kind, &entry)? }),
             };
         }
         Reply::Stream(body) => return Ok(typed(Response::new(body), accepted.content_type())),
@@ -56,7 +57,7 @@ pub(super) fn response(call: &Call<'_>, said: Reply) -> Result<Response<Body>, F
             {
                 return Ok(bytes(StatusCode::OK, accepted.content_type(), json));
             }
-            let items = items.iter().map(|entry| Inner::decode(kind, entry)).collect::<Result<Vec<_>, _>>()?;
+            let items = items.iter().map(|entry| ServerState::decode(kind, entry)).collect::<Result<Vec<_>, _>>()?;
             let shown = match accepted.shape {
                 Shape::Table => table::table(kind, &items, &metadata, style),
                 Shape::PartialList => table::partial_list(&items, &metadata),

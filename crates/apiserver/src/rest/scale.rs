@@ -9,7 +9,7 @@ use super::response::Reply;
 use crate::kinds::Kind;
 use crate::object::{get_meta, set_meta};
 use crate::patch::{self, PatchType, apply};
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::{About, Cause, Failure};
 
 /// The Scale of an object.
@@ -77,7 +77,7 @@ async fn scaled(
     };
     let (code, object) = match write.change(FieldManagement::Done, changed).await? {
         Reply::Object { code, object } => (code, object),
-        Reply::Stored { code, entry } => (code, Inner::decode(kind, &entry)?),
+        Reply::Stored { code, entry } => (code, ServerState::decode(kind, &entry)?),
         other @ (Reply::List { .. } | Reply::Stream(_)) => return Ok(other),
     };
     Ok(Reply::Object { code, object: read(kind, &object)? })

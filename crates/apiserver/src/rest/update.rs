@@ -1,11 +1,11 @@
 //! Replacing objects: `PUT`.
 
-use super::answer::Call;
+use super::call::Call;
 use super::options::{WriteKind, revision};
 use super::pipeline::{FieldManagement, WriteRequest, modified};
 use super::response::Reply;
 use super::route::Subresource;
-use super::{read, scale};
+use super::scale;
 use crate::kinds::strategy;
 use crate::object::meta;
 use crate::status::{Cause, Failure};
@@ -19,7 +19,7 @@ pub(super) async fn update(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failu
     let object = write.decode(bytes)?;
     write.check_name(&object)?;
     let asked = revision(meta(&object, "resourceVersion"))?;
-    let absent = call.server.store.get(&read::key(call, &call.name)).is_none();
+    let absent = call.server.store.get(&call.key(&call.name)).is_none();
     if absent && call.subresource == Subresource::Main && strategy::allows_create_on_update(call.kind()) {
         return if asked.is_some() {
             Err(modified(call.about()))

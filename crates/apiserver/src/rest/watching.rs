@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Call, boxed};
+use super::body::boxed;
+use super::call::Call;
 use super::negotiate::{Form, Shape};
 use super::options::{ListOptions, revision};
 use super::response::{Reply, verbatim};
@@ -20,7 +21,7 @@ use super::table::{self, Include, Style};
 use crate::clock::Clock;
 use crate::crd::ServedKind;
 use crate::object::set_meta;
-use crate::server::Inner;
+use crate::state::ServerState;
 use crate::status::Failure;
 use crate::store::{Entry, Event, Expired, Watch};
 
@@ -154,7 +155,7 @@ impl Events {
             (Some(mut before), None) => {
                 // The last object that matched, at the revision at which it stopped matching.
                 if event.deleted {
-                    before = Inner::decode(&self.served.kind, &event.entry).unwrap_or(before);
+                    before = ServerState::decode(&self.served.kind, &event.entry).unwrap_or(before);
                 }
                 set_meta(&mut before, "resourceVersion", event.revision().to_string());
                 Some(self.line("DELETED", before))
@@ -163,7 +164,7 @@ impl Events {
     }
 
     fn selected(&self, entry: &Entry) -> Option<Value> {
-        let object = Inner::decode(&self.served.kind, entry).ok()?;
+        let object = ServerState::decode(&self.served.kind, entry).ok()?;
         self.options.select(&object).then_some(object)
     }
 

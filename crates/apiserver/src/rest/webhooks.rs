@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::answer::Call;
-use super::pipeline::is_core;
+use super::call::Call;
 use crate::admission::{Attributes, Operation};
 use crate::object::get_meta;
 use crate::status::Failure;
@@ -43,9 +42,9 @@ impl Review<'_, '_> {
             version: &kind.version,
             kind: &kind.kind,
             resource: &kind.plural,
-            subresource: call.subresource(),
+            subresource: call.subresource_name(),
             name: self.name,
-            namespace: if is_core(call, "Namespace") { self.name } else { &call.namespace },
+            namespace: if call.is_core("Namespace") { self.name } else { &call.namespace },
             user: call.user,
             old: self.old,
             options: &options,

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
-use super::FIRST_REVISION;
-use super::types::{Entry, Event, Key, Resource};
+use super::types::{Entry, Event, FIRST_REVISION, Key, Resource};
 
 /// Key and value are bytes of ours (see [`encode_key`] and [`encode_value`]): redb's own types panic on bad ones.
 const OBJECTS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("objects");

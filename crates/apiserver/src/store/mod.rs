@@ -33,11 +33,9 @@ pub use types::{Change, Entry, Event, Expect, Expired, Key, Missing, Options, Re
 pub use watch::Watch;
 
 use batch::{Batch, PendingWrite};
+use types::FIRST_REVISION;
 use view::View;
 use writer::Writer;
-
-/// Revision of a store that was never written to; 0 is taken, clients send it for "any".
-const FIRST_REVISION: u64 = 1;
 
 /// A handle to a store; clones share it.
 ///

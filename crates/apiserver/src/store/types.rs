@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+/// Revision of a store that was never written to; 0 is taken, clients send it for "any".
+pub(super) const FIRST_REVISION: u64 = 1;
+
 /// A resource in whatever version, as `group/plural`; the core group is empty: `/pods`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<str>);

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::super::Kind;
-use super::super::json::{entries, items, list, restore, text};
-use super::{ErrorList, metadata};
+use super::super::error_list::ErrorList;
+use super::metadata;
+use crate::json::{entries, items, list, restore, text};
 
 /// Of a ConfigMap or a Secret: all values together.
 const DATA_BYTES: usize = 1024 * 1024;

@@ -3,13 +3,14 @@
 use serde_json::Value;
 
 use super::super::Kind;
-use super::super::json::{entries, list, text};
-use super::{ErrorList, names};
+use super::super::error_list::ErrorList;
+use super::super::formats;
+use crate::json::{entries, list, text};
 
 /// Annotations of one object, keys and values together.
 const ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// ErrorList in the metadata of an object about to be created (`old` is none) or updated.
+/// Errors in the metadata of an object about to be created (`old` is none) or updated.
 pub(super) fn metadata(kind: &Kind, new: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     match old {
         None => name(kind, new, errors),
@@ -39,12 +40,12 @@ pub(super) fn labels(object: &Value, pointer: &str, field: &str, errors: &mut Er
 fn name(kind: &Kind, new: &Value, errors: &mut ErrorList) {
     let (name, prefix) = (text(new, "/metadata/name"), text(new, "/metadata/generateName"));
     if !prefix.is_empty() {
-        errors.form("metadata.generateName", prefix.trim_end_matches('-'), names::of_objects(kind));
+        errors.form("metadata.generateName", prefix.trim_end_matches('-'), formats::of_names(kind));
     }
     if name.is_empty() {
         errors.required("metadata.name", "name or generateName is required");
     } else {
-        errors.form("metadata.name", name, names::of_objects(kind));
+        errors.form("metadata.name", name, formats::of_names(kind));
     }
 }
 

@@ -3,32 +3,32 @@
 use serde_json::Value;
 
 /// The string at `pointer` (`/spec/type`), or empty.
-pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The number at `pointer`, or 0.
-pub(super) fn number(value: &Value, pointer: &str) -> i64 {
+pub(crate) fn number(value: &Value, pointer: &str) -> i64 {
     value.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// The list at `pointer`, or an empty one.
-pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The entries of the object at `pointer`.
-pub(super) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+pub(crate) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
 }
 
 /// The items of the list under `key`.
-pub(super) fn items<'a>(value: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+pub(crate) fn items<'a>(value: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
     value.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// Sets `key` unless it has a value.
-pub(super) fn fill(value: &mut Value, key: &str, default: impl Into<Value>) {
+pub(crate) fn fill(value: &mut Value, key: &str, default: impl Into<Value>) {
     if let Some(map) = value.as_object_mut()
         && map.get(key).is_none_or(Value::is_null)
     {
@@ -37,7 +37,7 @@ pub(super) fn fill(value: &mut Value, key: &str, default: impl Into<Value>) {
 }
 
 /// Copies `key` from `old`, or removes it when `old` has none.
-pub(super) fn restore(value: &mut Value, old: &Value, key: &str) {
+pub(crate) fn restore(value: &mut Value, old: &Value, key: &str) {
     if let Some(map) = value.as_object_mut() {
         match old.get(key) {
             Some(kept) => map.insert(key.to_owned(), kept.clone()),
@@ -47,13 +47,13 @@ pub(super) fn restore(value: &mut Value, old: &Value, key: &str) {
 }
 
 /// Sets `key` of an object; nothing else has keys.
-pub(super) fn put(value: &mut Value, key: &str, new: impl Into<Value>) {
+pub(crate) fn put(value: &mut Value, key: &str, new: impl Into<Value>) {
     if let Some(map) = value.as_object_mut() {
         map.insert(key.to_owned(), new.into());
     }
 }
 
-pub(super) fn remove(value: &mut Value, key: &str) {
+pub(crate) fn remove(value: &mut Value, key: &str) {
     if let Some(map) = value.as_object_mut() {
         map.remove(key);
     }

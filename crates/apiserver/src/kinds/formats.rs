@@ -1,12 +1,12 @@
-//! The forms that texts have: names, label keys and values, addresses.
+//! Formats of strings: names, label keys and values, addresses.
 
 use std::net::IpAddr;
 
-use super::super::Kind;
+use super::Kind;
 use crate::names::{is_label, is_qualified, is_subdomain, is_word};
 
-/// What is wrong with a text that should have this form.
-pub(super) fn wrong(form: &str, text: &str) -> Option<&'static str> {
+/// How a string breaks a format, if it does.
+pub(super) fn error(form: &str, text: &str) -> Option<&'static str> {
     let (fits, message) = match form {
         "label" => (
             is_label(text),
@@ -37,7 +37,7 @@ pub(super) fn wrong(form: &str, text: &str) -> Option<&'static str> {
 }
 
 /// The form of the names of a kind.
-pub(super) fn of_objects(kind: &Kind) -> &'static str {
+pub(super) fn of_names(kind: &Kind) -> &'static str {
     match kind.kind.as_str() {
         _ if kind.custom => "subdomain",
         _ if kind.group == "rbac.authorization.k8s.io" => "path segment",
