@@ -4,7 +4,6 @@
 //! a pure plan in `portolan_core`. Folders never import one another; what two need lives in [`runtime`].
 //! `examples/tickets` is the smallest complete loop on this runtime: read it first.
 
-pub mod agent;
 pub mod answers;
 pub mod egress;
 pub mod install;

@@ -33,6 +33,10 @@ const LAYERS: &[Layer] = &[
     },
     Layer { package: "portolan-certs", knows: &[] },
     Layer { package: "portolan-apiserver", knows: &["portolan-certs"] },
+    Layer {
+        package: "portolan-simulator",
+        knows: &["portolan-api", "portolan-apiserver", "portolan-control", "portolan-core"],
+    },
     Layer { package: "portolan-bench", knows: &[] },
     Layer {
         package: "portolan-testkit",
@@ -54,6 +58,7 @@ const LAYERS: &[Layer] = &[
             "portolan-core",
             "portolan-drivers",
             "portolan-proxy",
+            "portolan-simulator",
         ],
     },
     Layer { package: "portolan-fuzz", knows: &["portolan-core", "portolan-proxy"] },

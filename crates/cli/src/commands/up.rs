@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
-use portolan_apiserver::running::{Options, Running};
-use portolan_control::agent::{pods, simulated};
 use portolan_control::runtime::app::{self, Process};
 use portolan_control::{egress, install, mesh};
+use portolan_simulator::cluster::{Cluster, Options};
+use portolan_simulator::{agents, pods};
 
 use crate::cli::Program;
 use crate::outcome::{Exit, Failure};
@@ -78,8 +78,8 @@ pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exi
     };
     let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(&cause, program))?;
     runtime.block_on(async {
-        let running = Running::start(options).await.map_err(|error| failed(&error, program))?;
-        let client = running.client();
+        let cluster = Cluster::start(options).await.map_err(|error| failed(&error, program))?;
+        let client = cluster.client();
         install::definitions(&client).await.map_err(|error| failed(&error, program))?;
         if !empty {
             install::objects(&client, labelled_nodes()).await.map_err(|error| failed(&error, program))?;
@@ -99,15 +99,15 @@ pub(crate) fn run(args: Args, program: Program, printer: &Printer) -> Result<Exi
         mesh.settings.loopback_pods = Some(claim.range.into());
         let process = Process::start(client, alone(), |ctx, registry| {
             drop(egress::start(ctx, registry, egress::Options::default()));
-            simulated::start(ctx);
+            agents::start(ctx);
             drop(mesh::start(ctx, registry, mesh));
             pods::start(ctx, pods);
         })
         .map_err(|error| failed(&error, program))?;
-        printer.note(&welcome(running.url(), &kubeconfig.display().to_string(), nodes, data_dir.is_some()));
+        printer.note(&welcome(cluster.url(), &kubeconfig.display().to_string(), nodes, data_dir.is_some()));
         let ended = process.run().await;
         printer.note("stopped");
-        running.stop().await;
+        cluster.stop().await;
         ended.map_err(|error| failed(&error, program))?;
         Ok(Exit::Yes)
     })

@@ -9,9 +9,9 @@ use kube::api::{
 };
 use kube::{Api, Client, ResourceExt};
 use portolan_apiserver::ApiServer;
-use portolan_control::agent::simulated;
 use portolan_control::egress;
 use portolan_control::runtime::app::Process;
+use portolan_simulator::agents;
 use serde_json::{Map, Value, json};
 
 use super::story::Step;
@@ -51,7 +51,7 @@ impl World {
     pub(super) async fn new(seed: Option<u64>) -> anyhow::Result<Self> {
         let client = ApiServer::memory().await.client();
         portolan_control::install::definitions(&client).await?;
-        let agents = Process::start(client.clone(), options(), |ctx, _| simulated::start(ctx))?;
+        let agents = Process::start(client.clone(), options(), |ctx, _| agents::start(ctx))?;
         let way = Chaos::new(&client, seed);
         Ok(Self { client, way, operator: None, agents: Some(agents), remembered: BTreeMap::new() })
     }

@@ -12,13 +12,13 @@ use portolan_api::egress::{EgressTunnel, EgressTunnelStatus, Phase};
 use portolan_api::words::conditions::HELD;
 use serde::Serialize;
 
-use crate::runtime::Error;
-use crate::runtime::app::Ctx;
-use crate::runtime::conditions::condition;
-use crate::runtime::store::{Key, Store};
-use crate::runtime::turn::{Next, Turn};
-use crate::runtime::watch::{Kind, Selection, Watches};
-use crate::runtime::write::Writer;
+use portolan_control::runtime::Error;
+use portolan_control::runtime::app::Ctx;
+use portolan_control::runtime::conditions::condition;
+use portolan_control::runtime::store::{Key, Store};
+use portolan_control::runtime::turn::{Next, Turn};
+use portolan_control::runtime::watch::{Kind, Selection, Watches};
+use portolan_control::runtime::write::Writer;
 
 /// Starts one loop for the agents of all nodes.
 pub fn start(ctx: &Ctx) {
