@@ -13,8 +13,7 @@ async fn main() -> anyhow::Result<()> {
         listen: listen.parse()?,
         data_dir: (data_dir != "-").then(|| data_dir.into()),
         kubeconfig: kubeconfig.into(),
-        nodes: 0,
-        run_elsewhere: None,
+        workloads: false,
     };
     let _running = Running::start(options).await?;
     std::future::pending().await

@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ApiServer;
 use crate::auth::kubeconfig;
-use crate::controllers::{Controllers, Kubelets, Range};
+use crate::controllers::Controllers;
 use crate::{auth, serve, store};
 
 /// Options of a running server.
@@ -25,10 +23,8 @@ pub struct Options {
     pub data_dir: Option<PathBuf>,
     /// The administrator's kubeconfig is written to this file.
     pub kubeconfig: PathBuf,
-    /// How many nodes to simulate: Ready, with running pods.
-    pub nodes: usize,
-    /// Pods whose containers all have this image are left to another kubelet.
-    pub run_elsewhere: Option<String>,
+    /// Whether Deployments and DaemonSets create pods.
+    pub workloads: bool,
 }
 
 /// Why the server did not start.
@@ -44,8 +40,6 @@ pub enum Error {
     Kubeconfig { path: PathBuf, cause: std::io::Error },
     #[error("starting a thread failed: {0}")]
     Thread(std::io::Error),
-    #[error("creating the simulated nodes failed: {0}")]
-    Nodes(Box<kube::Error>),
 }
 
 /// A running server; [`Running::stop`] shuts it down gracefully.
@@ -60,7 +54,7 @@ pub struct Running {
 impl Running {
     /// Opens the store, listens, writes the kubeconfig and starts the controllers; ready when it returns.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen, data_dir, kubeconfig, nodes, run_elsewhere } = options;
+        let Options { listen, data_dir, kubeconfig, workloads } = options;
         let server = match &data_dir {
             Some(folder) => ApiServer::open(folder).await?,
             None => ApiServer::memory().await,
@@ -73,10 +67,13 @@ impl Running {
 
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));
-        simulate(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
-        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS), except_image: run_elsewhere };
-        let controllers = start_controllers(&server, Controllers { kubelets, workloads: nodes > 0 }, stop.clone())?;
+        let controllers = start_controllers(&server, Controllers { workloads }, stop.clone())?;
         Ok(Self { server, url, stop, tasks, controllers: Some(controllers) })
+    }
+
+    /// The server itself.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
     }
 
     /// A client in this process, with all rights.
@@ -103,9 +100,6 @@ impl Running {
     }
 }
 
-/// Addresses of simulated pods.
-const PODS: Range = Range { first: std::net::Ipv4Addr::new(10, 244, 0, 1), count: 65_000 };
-
 fn write(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |cause| Error::Kubeconfig { path: path.to_owned(), cause };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -124,37 +118,4 @@ fn start_controllers(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
     let run = move || runtime.block_on(async { Box::pin(controllers.run(server.client(), stop)).await });
     std::thread::Builder::new().name("apiserver-controllers".to_owned()).spawn(run).map_err(Error::Thread)
-}
-
-/// Creates `node-1`, `node-2` and so on, Ready and with addresses; existing nodes are not changed.
-async fn simulate(client: &Client, count: usize) -> Result<(), kube::Error> {
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
-    let manager = PatchParams::apply("portolan-up").force();
-    for number in 1..=count {
-        let name = format!("node-{number}");
-        if nodes.get_opt(&name).await?.is_none() {
-            let node = Patch::Apply(node(&name, number));
-            nodes.patch(&name, &manager, &node).await?;
-            nodes.patch_status(&name, &manager, &node).await?;
-        }
-    }
-    Ok(())
-}
-
-fn node(name: &str, number: usize) -> Value {
-    let now = crate::object::time(Timestamp::now());
-    let labels =
-        json!({ "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "portolan.dev/simulated": "true" });
-    let ready = json!({
-        "type": "Ready", "status": "True", "reason": "Simulated", "message": "this node is simulated by portolan up",
-        "lastHeartbeatTime": now, "lastTransitionTime": now,
-    });
-    let addresses = json!([
-        { "type": "InternalIP", "address": format!("10.6.{}.{}", number / 250, number % 250 + 1) },
-        { "type": "Hostname", "address": name },
-    ]);
-    json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
-        "status": { "addresses": addresses, "conditions": [ready] },
-    })
 }

@@ -15,9 +15,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use jiff::Timestamp;
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use tokio::net::{TcpListener, TcpStream};
@@ -213,12 +210,11 @@ fn acceptor(authority: &Authority, address: SocketAddr) -> Result<TlsAcceptor, E
     if !address.ip().is_unspecified() && !address.ip().is_loopback() {
         names.push(address.ip().to_string());
     }
-    let certificate = authority.serving(&names, Timestamp::now())?.certified()?;
+    let certificate =
+        authority.serving(&names, Timestamp::now())?.certified_key().map_err(crate::auth::authority::Error::from)?;
     let tls = |error: &dyn std::fmt::Display| Error::Tls(error.to_string());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    let root = CertificateDer::from_pem_slice(authority.certificate().as_bytes()).map_err(|error| tls(&error))?;
-    roots.add(root).map_err(|error| tls(&error))?;
+    let provider = Arc::new(portolan_certs::provider());
+    let roots = portolan_certs::roots(authority.certificate()).map_err(|error| tls(&error))?;
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .allow_unauthenticated()
         .build()

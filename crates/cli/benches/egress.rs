@@ -16,8 +16,6 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use portolan_api::egress::{EgressGateway, EgressPolicy};
-use portolan_apiserver::running::{self, Running};
-use portolan_control::agent::simulated;
 use portolan_control::install;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_core::egress::{
@@ -25,6 +23,8 @@ use portolan_core::egress::{
 };
 use portolan_core::net::Pool;
 use portolan_core::select::{Labels, Selector};
+use portolan_simulator::agents;
+use portolan_simulator::cluster::{self, Cluster};
 use portolan_testkit::bench::{Bench, Goal, Side};
 use portolan_testkit::{ControlPlane, Program, builders};
 use serde_json::json;
@@ -167,7 +167,7 @@ fn labels() -> Labels {
 fn burst(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::Result<()> {
     let client = plane.client();
     runtime.block_on(cluster(&client, 3))?;
-    let agents = Process::start(client.clone(), process_options(), |ctx, _| simulated::start(ctx))?;
+    let agents = Process::start(client.clone(), process_options(), |ctx, _| agents::start(ctx))?;
     let operator = Operator::start(plane.kubeconfig_path(), &[])?;
     let before = operator.writes()?;
     let began = (Instant::now(), operator.cpu_seconds()?);
@@ -203,18 +203,18 @@ fn burst(bench: &mut Bench, runtime: &Runtime, plane: &ControlPlane) -> anyhow::
 fn memory(runtime: &Runtime, flags: &[&str]) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let kubeconfig = folder.path().join("kubeconfig");
-    let options = running::Options {
+    let options = cluster::Options {
         run_elsewhere: None,
         listen: ([127, 0, 0, 1], 0).into(),
         data_dir: None,
         kubeconfig: kubeconfig.clone(),
         nodes: 0,
     };
-    let server = runtime.block_on(Running::start(options))?;
+    let server = runtime.block_on(Cluster::start(options))?;
     let client = server.client();
     runtime.block_on(install::definitions(&client))?;
     runtime.block_on(cluster(&client, 3))?;
-    let agents = Process::start(client.clone(), process_options(), |ctx, _| simulated::start(ctx))?;
+    let agents = Process::start(client.clone(), process_options(), |ctx, _| agents::start(ctx))?;
     runtime.block_on(policies_and_pods(&client))?;
     let operator = Operator::start(&kubeconfig, flags)?;
     let limit = Instant::now() + Duration::from_mins(10);

@@ -5,7 +5,6 @@
 //! and the scenarios iterate over such a table. Folders never import one another; what two need lives in [`runtime`].
 //! `examples/tickets` is the smallest complete capability: read it first.
 
-pub mod agent;
 mod capability;
 pub mod egress;
 pub mod install;

@@ -1,7 +1,7 @@
 //! What may know what, as DESIGN.md draws it: packages first, then folders inside `core` and `control`.
 //!
 //! ```text
-//! cli -> control -> drivers, proxy -> core        api, core and apiserver know none of ours
+//! cli -> control -> drivers, proxy -> core        api, certs and core know none of ours; apiserver knows certs
 //! ```
 //!
 //! Packages are judged by what cargo itself says of their dependencies, folders by the paths in their sources
@@ -29,13 +29,25 @@ const LAYERS: &[Layer] = &[
     Layer { package: "portolan-proxy", knows: &["portolan-core"] },
     Layer {
         package: "portolan-control",
-        knows: &["portolan-api", "portolan-core", "portolan-drivers", "portolan-proxy"],
+        knows: &["portolan-api", "portolan-certs", "portolan-core", "portolan-drivers", "portolan-proxy"],
     },
-    Layer { package: "portolan-apiserver", knows: &[] },
+    Layer { package: "portolan-certs", knows: &[] },
+    Layer { package: "portolan-apiserver", knows: &["portolan-certs"] },
+    Layer {
+        package: "portolan-simulator",
+        knows: &["portolan-api", "portolan-apiserver", "portolan-control", "portolan-core"],
+    },
     Layer { package: "portolan-bench", knows: &[] },
     Layer {
         package: "portolan-testkit",
-        knows: &["portolan-api", "portolan-bench", "portolan-apiserver", "portolan-core", "portolan-drivers"],
+        knows: &[
+            "portolan-api",
+            "portolan-bench",
+            "portolan-certs",
+            "portolan-apiserver",
+            "portolan-core",
+            "portolan-drivers",
+        ],
     },
     Layer {
         package: "portolan",
@@ -46,6 +58,7 @@ const LAYERS: &[Layer] = &[
             "portolan-core",
             "portolan-drivers",
             "portolan-proxy",
+            "portolan-simulator",
         ],
     },
     Layer { package: "portolan-fuzz", knows: &["portolan-core", "portolan-proxy"] },

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use self::server::Server;
 use super::*;
+use crate::auth::User;
 
 fn configuration(kind: &str, name: &str, hooks: &[Value]) -> Value {
     json!({ "kind": format!("{kind}WebhookConfiguration"), "metadata": { "name": name }, "webhooks": hooks })

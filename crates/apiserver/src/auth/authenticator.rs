@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, StatusCode, header};
+use portolan_certs::Identity;
 
-use super::certificate::Identity;
 use super::user::User;
 use crate::status::Failure;
 
@@ -30,7 +30,7 @@ impl Authenticator {
     /// The user behind a request: by client certificate, else by token, else anonymous; 401 for a wrong token.
     pub fn authenticate(&self, headers: &HeaderMap, peer: Option<&Identity>) -> Result<User, Failure> {
         let user = match (peer, headers.get(header::AUTHORIZATION)) {
-            (Some(peer), _) => peer.user().authenticated(),
+            (Some(peer), _) => User::from(peer).authenticated(),
             (None, Some(value)) => {
                 let token = bearer(value.to_str().unwrap_or_default());
                 // Another scheme, or an empty token, counts as no header.

@@ -1,77 +1,45 @@
 //! The certificate authority of one API server: signs its serving certificate and the certificates of its clients.
 //!
-//! With a data folder it is stored there, so that a kubeconfig survives a restart. Its name contains a part of its key,
-//! so that two authorities are never confused.
+//! With a data folder it is stored there, so that a kubeconfig survives a restart.
 
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
-};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::sign::CertifiedKey;
+use portolan_certs::{CertificateAuthority, SignedCertificate, later};
 
-const DAY: Duration = Duration::from_hours(24);
 const AUTHORITY_VALIDITY: Duration = Duration::from_hours(24 * 365 * 10);
 /// Validity of what the authority signs.
 const VALIDITY: Duration = Duration::from_hours(24 * 365);
-/// How far a peer's clock may be behind ours.
-const CLOCK_SKEW: Duration = Duration::from_hours(1);
 const AUTHORITY_FILE: &str = "ca.pem";
 
 /// Why no certificate could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("making a certificate failed")]
-    Make(#[from] rcgen::Error),
+    #[error(transparent)]
+    Certificate(#[from] portolan_certs::Error),
     #[error("{path}: cannot be read or written: check its permissions, or choose another data folder")]
     File {
         path: String,
         #[source]
         cause: std::io::Error,
     },
-    #[error("{path}: is no certificate authority of ours: remove the file to have a new one made")]
+    #[error("{path}: is not a certificate authority of this server: remove the file to have a new one made")]
     Unreadable { path: String },
-    #[error("the TLS library refused a certificate")]
-    Tls(#[from] rustls::Error),
 }
 
-/// An authority with its key.
-pub struct Authority {
-    name: String,
-    certificate: String,
-    key: KeyPair,
-    made: Timestamp,
-}
-
-/// A certificate with its key, in PEM.
-#[derive(Clone)]
-pub struct Signed {
-    pub certificate: String,
-    pub key: String,
-}
+/// The authority of an API server.
+pub struct Authority(CertificateAuthority);
 
 impl Authority {
     /// Makes a new one.
     pub fn make(now: Timestamp) -> Result<Self, Error> {
-        let key = KeyPair::generate()?;
-        // The first byte says "uncompressed point" in every key.
-        let id = key.public_key_raw().iter().skip(1).take(8).fold(0, |id: u64, byte| id << 8 | u64::from(*byte));
-        let name = format!("portolan-ca-{id:016x}");
-        let mut params = authority_params(&name);
-        set_validity(&mut params, now, later(now, AUTHORITY_VALIDITY));
-        let certificate = params.self_signed(&key)?.pem();
-        Ok(Self { name, certificate, key, made: now })
+        Ok(Self(CertificateAuthority::new("portolan-ca", now, AUTHORITY_VALIDITY)?))
     }
 
-    /// The one kept in `folder`, or a new one that is then kept there; a new one, too, when it ends within a year.
+    /// The one stored in `folder`, or a new one that is then stored there; a new one, too, when it ends within a year.
     pub fn open(folder: Option<&Path>, now: Timestamp) -> Result<Self, Error> {
         let Some(folder) = folder else { return Self::make(now) };
         let path = folder.join(AUTHORITY_FILE);
@@ -79,7 +47,7 @@ impl Authority {
         match std::fs::read_to_string(&path) {
             Ok(text) => {
                 let kept = Self::read(&text).ok_or_else(|| Error::Unreadable { path: path.display().to_string() })?;
-                if later(now, VALIDITY) < later(kept.made, AUTHORITY_VALIDITY) {
+                if later(now, VALIDITY) < kept.0.expires {
                     return Ok(kept);
                 }
             }
@@ -95,44 +63,23 @@ impl Authority {
 
     /// The certificate in PEM.
     pub fn certificate(&self) -> &str {
-        &self.certificate
+        &self.0.certificate
     }
 
     /// Signs a serving certificate for names and addresses.
-    pub fn serving(&self, names: &[String], now: Timestamp) -> Result<Signed, Error> {
-        let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, "portolan-apiserver");
-        self.sign(params, ExtendedKeyUsagePurpose::ServerAuth, now)
+    pub fn serving(&self, names: &[String], now: Timestamp) -> Result<SignedCertificate, Error> {
+        Ok(self.0.sign_server("portolan-apiserver", names, now, VALIDITY)?)
     }
 
     /// Signs a client certificate for a user in one group.
-    pub fn client(&self, name: &str, group: &str, now: Timestamp) -> Result<Signed, Error> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.distinguished_name.push(DnType::OrganizationName, group);
-        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth, now)
-    }
-
-    fn sign(
-        &self,
-        mut params: CertificateParams,
-        usage: ExtendedKeyUsagePurpose,
-        now: Timestamp,
-    ) -> Result<Signed, Error> {
-        let key = KeyPair::generate()?;
-        let issuer = Issuer::new(authority_params(&self.name), &self.key);
-        let expires = later(now, VALIDITY).min(later(self.made, AUTHORITY_VALIDITY));
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![usage];
-        params.use_authority_key_identifier_extension = true;
-        set_validity(&mut params, now, expires);
-        Ok(Signed { certificate: params.signed_by(&key, &issuer)?.pem(), key: key.serialize_pem() })
+    pub fn client(&self, name: &str, group: &str, now: Timestamp) -> Result<SignedCertificate, Error> {
+        Ok(self.0.sign_client(name, Some(group), now, VALIDITY)?)
     }
 
     /// Name and time in two lines, then certificate and key: nothing needs to be parsed out of the certificate.
     fn to_text(&self) -> String {
-        format!("# name: {}\n# made: {}\n{}{}", self.name, self.made, self.certificate, self.key.serialize_pem())
+        let CertificateAuthority { name, made, certificate, key, .. } = &self.0;
+        format!("# name: {name}\n# made: {made}\n{certificate}{key}")
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -140,35 +87,21 @@ impl Authority {
         let name = lines.next()?.strip_prefix("# name: ")?.to_owned();
         let made = lines.next()?.strip_prefix("# made: ")?.parse().ok()?;
         let (start, end) = (text.find("-----BEGIN CERTIFICATE-----")?, text.find("-----BEGIN PRIVATE KEY-----")?);
-        let certificate = text.get(start..end)?.to_owned();
-        CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
-        Some(Self { name, certificate, key: KeyPair::from_pem(text.get(end..)?).ok()?, made })
+        let (certificate, key) = (text.get(start..end)?.to_owned(), text.get(end..)?.to_owned());
+        let authority = CertificateAuthority { name, made, expires: later(made, AUTHORITY_VALIDITY), certificate, key };
+        authority.der().ok()?;
+        Some(Self(authority))
     }
 }
 
-impl Signed {
-    /// The certificate in DER.
-    pub fn der(&self) -> Result<CertificateDer<'static>, Error> {
-        let unreadable = |_| Error::Unreadable { path: "certificate".to_owned() };
-        CertificateDer::from_pem_slice(self.certificate.as_bytes()).map_err(unreadable)
-    }
-
-    pub(crate) fn certified(&self) -> Result<Arc<CertifiedKey>, Error> {
-        let unreadable = |_| Error::Unreadable { path: "key".to_owned() };
-        let key = PrivatePkcs8KeyDer::from_pem_slice(self.key.as_bytes()).map_err(unreadable)?;
-        let provider = rustls::crypto::ring::default_provider();
-        Ok(Arc::new(CertifiedKey::from_der(vec![self.der()?], PrivateKeyDer::Pkcs8(key), &provider)?))
-    }
-}
-
-/// Writes a file that only its owner can read, whole or not at all.
+/// Writes a file atomically, readable by its owner only.
 pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:08x}.tmp", fastrand::u32(..)));
     let draft = path.with_file_name(name);
     let write = || {
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        // The process' mask may have taken bits away; it cannot have added any.
+        // The umask may have removed bits.
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -177,33 +110,11 @@ pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     write().inspect_err(|_| drop(std::fs::remove_file(&draft)))
 }
 
-fn authority_params(name: &str) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    params
-}
-
-fn set_validity(params: &mut CertificateParams, now: Timestamp, expires: Timestamp) {
-    let date = |timestamp: Timestamp| {
-        let date = timestamp.to_zoned(jiff::tz::TimeZone::UTC);
-        // Months and days of a calendar date are small and positive.
-        rcgen::date_time_ymd(i32::from(date.year()), date.month().unsigned_abs(), date.day().unsigned_abs())
-    };
-    // Dates without a time: a day earlier, a day later.
-    params.not_before = date(now.saturating_sub(CLOCK_SKEW).unwrap_or(now));
-    params.not_after = date(later(expires, DAY));
-}
-
-fn later(time: Timestamp, by: Duration) -> Timestamp {
-    time.saturating_add(by).unwrap_or(time)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
 
     #[test]
     fn an_authority_is_kept_in_its_folder_for_its_owner_only() {
@@ -227,7 +138,7 @@ mod tests {
 
         let error = Authority::open(Some(folder.path()), Timestamp::now()).err().unwrap();
 
-        assert!(error.to_string().contains("ca.pem: is no certificate authority of ours"), "{error}");
+        assert!(error.to_string().contains("ca.pem: is not a certificate authority of this server"), "{error}");
         assert_eq!(std::fs::read_to_string(folder.path().join(AUTHORITY_FILE)).unwrap(), "nonsense");
     }
 }

@@ -4,15 +4,16 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use portolan_certs::SignedCertificate;
 use serde_json::json;
 
-use super::authority::{Signed, write_private};
+use super::authority::write_private;
 
 /// A kubeconfig for `server` (`https://host:port`), whose certificate comes from `authority` (PEM); `client` proves who
 /// its user is. A second context, `NAME-token`, does the same by bearer token.
 ///
 /// It is JSON, which is YAML, too.
-pub fn render(name: &str, server: &str, authority: &str, client: &Signed, token: &str) -> String {
+pub fn render(name: &str, server: &str, authority: &str, client: &SignedCertificate, token: &str) -> String {
     let by_token = format!("{name}-token");
     let user = json!({
         "client-certificate-data": STANDARD.encode(&client.certificate),

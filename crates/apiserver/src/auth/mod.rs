@@ -7,7 +7,6 @@
 mod authenticator;
 pub mod authority;
 mod authorizer;
-mod certificate;
 pub mod kubeconfig;
 mod recorder;
 mod review;
@@ -16,7 +15,7 @@ mod user;
 pub use authenticator::Authenticator;
 pub(crate) use authenticator::token;
 pub use authorizer::{Access, Authorizer};
-pub use certificate::Identity;
+pub use portolan_certs::Identity;
 pub use recorder::{Record, Recorder};
 pub use review::review;
 pub use user::{MASTERS, User};

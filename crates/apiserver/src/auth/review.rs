@@ -53,7 +53,7 @@ fn allowed(authorizer: Authorizer, user: &User, spec: &Value) -> Result<bool, Fa
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AUTHENTICATED, MASTERS, authenticated};
+    use super::super::user::{AUTHENTICATED, MASTERS};
     use super::*;
 
     #[test]
@@ -62,8 +62,8 @@ mod tests {
             let body = json!({ "apiVersion": format!("{}/v1", resource.0), "kind": "X", "spec": spec });
             review(Authorizer, user, resource, &body).unwrap()
         };
-        let admin = authenticated(User::new("admin", &[MASTERS]));
-        let nobody = authenticated(User::new("x", &[]));
+        let admin = User::new("admin", &[MASTERS]).authenticated();
+        let nobody = User::new("x", &[]).authenticated();
         let access = ("authorization.k8s.io", "selfsubjectaccessreviews");
         let pods = json!({ "resourceAttributes": { "verb": "list", "resource": "pods", "namespace": "y" } });
 

@@ -1,5 +1,6 @@
 //! Users and their groups.
 
+use portolan_certs::Identity;
 use serde_json::{Value, json};
 
 /// The group with all rights.
@@ -39,5 +40,12 @@ impl User {
     /// The `UserInfo` object.
     pub fn to_json(&self) -> Value {
         json!({ "username": self.name, "groups": self.groups })
+    }
+}
+
+impl From<&Identity> for User {
+    /// The user of a client certificate: its common name, in the groups of its organizations.
+    fn from(identity: &Identity) -> Self {
+        Self { name: identity.common_name.clone(), groups: identity.organizations.clone() }
     }
 }

@@ -5,7 +5,6 @@
 //! | [`Namespaces`] | deletes the content of a namespace that is being deleted, then finalizes it |
 //! | [`Garbage`] | deletes objects without owners; foreground and orphan deletion |
 //! | [`Endpoints`] | EndpointSlices of Services with selectors |
-//! | [`Kubelets`] | confirms the termination of pods, as kubelets do; on request marks pods as running |
 //! | [`Workloads`] | on request, pods of Deployments and DaemonSets |
 //!
 //! Each is one future that runs until it is stopped, and writes nothing when nothing changes. Without service accounts a new
@@ -14,7 +13,6 @@
 mod discover;
 mod endpoints;
 mod garbage;
-mod kubelets;
 mod namespaces;
 mod reconcile;
 mod workloads;
@@ -24,13 +22,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use endpoints::Endpoints;
 pub use garbage::Garbage;
-pub use kubelets::{Kubelets, Range};
 pub use namespaces::Namespaces;
+pub use reconcile::{Key, Pace, code, key};
 pub use workloads::Workloads;
 
 /// All controllers together.
 pub struct Controllers {
-    pub kubelets: Kubelets,
     /// Whether Deployments and DaemonSets create pods.
     pub workloads: bool,
 }
@@ -42,7 +39,6 @@ impl Controllers {
             Namespaces.run(client.clone(), stop.clone()),
             Garbage.run(client.clone(), stop.clone()),
             Endpoints.run(client.clone(), stop.clone()),
-            self.kubelets.run(client.clone(), stop.clone()),
             async {
                 if self.workloads {
                     Workloads.run(client, stop).await;

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 /// Namespace (empty for cluster scope) and name.
-pub(super) type Key = (String, String);
+pub type Key = (String, String);
 
 /// A cache of a kind, and the namespaces in which something changed; none when every namespace may have changed.
 pub(super) fn watch<K>(client: &Client, config: watcher::Config) -> (Store<K>, BoxStream<'static, Option<String>>)
@@ -42,12 +42,12 @@ pub(super) fn is_listed<K: Resource<DynamicType = ()> + Clone + 'static>(store: 
     store.wait_until_ready().now_or_never().is_some()
 }
 
-pub(super) fn key(object: &impl ResourceExt) -> Key {
+pub fn key(object: &impl ResourceExt) -> Key {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// The HTTP status of a failure; 0 if the server was not reached.
-pub(super) fn code(error: &kube::Error) -> u16 {
+pub fn code(error: &kube::Error) -> u16 {
     if let kube::Error::Api(status) = error { status.code } else { 0 }
 }
 
@@ -58,26 +58,26 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 
 /// When to reconcile next: soon after a change, with backoff while something is left to do.
 #[derive(Default)]
-pub(super) struct Pace {
+pub struct Pace {
     at: Option<Instant>,
     failures: u32,
 }
 
 impl Pace {
     /// Something changed.
-    pub(super) fn touch(&mut self) {
+    pub fn touch(&mut self) {
         let soon = Instant::now() + SETTLE;
         self.at = Some(self.at.map_or(soon, |at| at.min(soon)));
     }
 
     /// All work was done, or some is left for a retry.
-    pub(super) fn worked(&mut self, all: bool) {
+    pub fn worked(&mut self, all: bool) {
         self.failures = if all { 0 } else { self.failures + 1 };
         self.at = (!all).then(|| Instant::now() + (RETRY.0 * (1 << self.failures.min(6))).min(RETRY.1));
     }
 
     /// Waits until it is time to work.
-    pub(super) async fn due(&self) {
+    pub async fn due(&self) {
         match self.at {
             Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,

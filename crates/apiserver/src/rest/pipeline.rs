@@ -118,7 +118,7 @@ impl<'a, 'c> WriteRequest<'a, 'c> {
             }
             Subresource::Status => strategy::prepare_for_update(kind, &mut new, old, strategy::Strategy::Status),
             Subresource::Main | Subresource::Scale => {
-                strategy::prepare_for_update(kind, &mut new, old, strategy::Strategy::Main)
+                strategy::prepare_for_update(kind, &mut new, old, strategy::Strategy::Main);
             }
         }
         if self.is_definition() && call.subresource == Subresource::Main {

@@ -3,13 +3,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use portolan_certs::SignedCertificate;
 use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
 use super::*;
-use crate::auth::authority::Signed;
 use crate::auth::kubeconfig;
 
 const WATCH: &str = "/api/v1/namespaces?watch=1";
@@ -19,7 +20,7 @@ struct Running {
     address: SocketAddr,
     kubeconfig: String,
     ca: String,
-    client: Signed,
+    client: SignedCertificate,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -61,14 +62,12 @@ async fn whoami(kubeconfig: &str) -> String {
 async fn connect(
     running: &Running,
     protocol: &str,
-    client: Option<&Signed>,
+    client: Option<&SignedCertificate>,
 ) -> tokio_rustls::client::TlsStream<TcpStream> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(running.ca.as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots);
+        .with_root_certificates(portolan_certs::roots(&running.ca).unwrap());
     let mut config = match client {
         None => config.with_no_client_auth(),
         Some(signed) => {

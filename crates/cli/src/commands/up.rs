@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
-use portolan_apiserver::running::{Options, Running};
-use portolan_control::agent::{pods, simulated};
 use portolan_control::install;
 use portolan_control::query::list_of;
 use portolan_control::runtime::app::{self, Process};
 use portolan_control::runtime::capability::{Capability, Platform, Starter, names};
+use portolan_simulator::cluster::{Cluster, Options};
+use portolan_simulator::{agents, pods};
 
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
@@ -80,8 +80,8 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
     };
     let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(&cause, program))?;
     runtime.block_on(async {
-        let running = Running::start(options).await.map_err(|error| failed(&error, program))?;
-        let client = running.client();
+        let cluster = Cluster::start(options).await.map_err(|error| failed(&error, program))?;
+        let client = cluster.client();
         install::definitions(&client).await.map_err(|error| failed(&error, program))?;
         if !empty {
             install::objects(&client, labelled_nodes()).await.map_err(|error| failed(&error, program))?;
@@ -104,16 +104,16 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
         let mut started = Ok(None);
         let process = Process::start(client, alone(), |ctx, registry| {
             started = portolan_control::start(starters, None, ctx, registry);
-            simulated::start(ctx);
+            agents::start(ctx);
             pods::start(ctx, pods);
         })
         .map_err(|error| failed(&error, program))?;
         started.map_err(|error| failed(&error, program))?;
         let kept = data_dir.is_some();
-        printer.note(&welcome(running.url(), &kubeconfig.display().to_string(), nodes, kept, table));
+        printer.note(&welcome(cluster.url(), &kubeconfig.display().to_string(), nodes, kept, table));
         let ended = process.run().await;
         printer.note("stopped");
-        running.stop().await;
+        cluster.stop().await;
         ended.map_err(|error| failed(&error, program))?;
         Ok(Exit::Yes)
     })

@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use portolan_api::mesh::{Target, TargetSpec, VirtualService, VirtualServiceSpec};
-use portolan_apiserver::running::{self, Running};
 use portolan_drivers::l7mp::{CallError, Credentials, ProxyClient};
+use portolan_simulator::cluster::{self, Cluster};
 use portolan_testkit::{Program, install_definition, program};
 use serde_json::{Map, Value, json};
 
@@ -29,7 +29,7 @@ pub(crate) struct Setting {
     pub(crate) client: Client,
     pub(crate) kubeconfig: PathBuf,
     proxies: Vec<(Ipv4Addr, Program)>,
-    server: Running,
+    server: Cluster,
     _folder: tempfile::TempDir,
 }
 
@@ -40,14 +40,14 @@ impl Setting {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
-        let options = running::Options {
+        let options = cluster::Options {
             listen: ([127, 0, 0, 1], 0).into(),
             data_dir: None,
             kubeconfig: kubeconfig.clone(),
             nodes: 0,
             run_elsewhere: None,
         };
-        let server = Running::start(options).await?;
+        let server = Cluster::start(options).await?;
         let client = server.client();
         for definition in portolan_api::crds() {
             install_definition(client.clone(), definition).await?;

@@ -54,7 +54,7 @@ impl Objects {
     }
 
     /// Merges objects in, as applying them would: fields that they omit are kept.
-    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), Unanswered> {
+    pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             let kind = change["kind"].as_str().unwrap_or_default().to_owned();
             match kind.as_str() {

@@ -9,10 +9,10 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
-use portolan_apiserver::running::{self, Running};
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::lease;
 use portolan_control::runtime::metrics::CapabilityLabel;
+use portolan_simulator::cluster::{self, Cluster};
 use portolan_testkit::ticket::{Office, OfficeSpec, Ticket, TicketSpec};
 use portolan_testkit::{Binaries, ControlPlane, FaultProxy, Faults, install};
 
@@ -55,7 +55,7 @@ pub(crate) use on_both_servers;
 pub(crate) struct Server {
     pub(crate) client: Client,
     pub(crate) kubeconfig: PathBuf,
-    _embedded: Option<(Running, TempDir)>,
+    _embedded: Option<(Cluster, TempDir)>,
 }
 
 impl Server {
@@ -71,14 +71,14 @@ impl Server {
                 let folder = tempfile::tempdir()?;
                 let kubeconfig = folder.path().join("kubeconfig");
                 let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-                let options = running::Options {
+                let options = cluster::Options {
                     listen,
                     data_dir: None,
                     kubeconfig: kubeconfig.clone(),
                     nodes: 0,
                     run_elsewhere: Some("portolan".to_owned()),
                 };
-                let running = Running::start(options).await?;
+                let running = Cluster::start(options).await?;
                 Ok(Self { client: running.client(), kubeconfig, _embedded: Some((running, folder)) })
             }
         }

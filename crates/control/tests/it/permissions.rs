@@ -27,10 +27,10 @@ use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_apiserver::ApiServer;
 use portolan_apiserver::auth::{Identity, Record};
 use portolan_control::CAPABILITIES;
-use portolan_control::agent::simulated;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::capability::Platform;
 use portolan_control::runtime::{lease, webhook};
+use portolan_simulator::agents;
 use portolan_testkit::builders;
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_
     let admin = server.client();
     prepare(&admin).await?;
     server.recorder().switch(true);
-    let agents = Process::start(admin.clone(), options(), |ctx, _| simulated::start(ctx))?;
+    let agents = Process::start(admin.clone(), options(), |ctx, _| agents::start(ctx))?;
     let (operator, hooks) = operator(&client_of(&server, USER))?;
     everything(&admin).await?;
     everything_of_the_mesh(&admin).await?;

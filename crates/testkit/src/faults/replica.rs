@@ -56,7 +56,7 @@ struct Armed {
 }
 
 struct State {
-    life_state: LifeState,
+    life: LifeState,
     faults: Faults,
     decided: u64,
     armed: Option<Armed>,
@@ -83,7 +83,7 @@ pub(super) struct Admitted {
 impl Replica {
     pub(super) fn new(upstream: Client, faults: Faults) -> Self {
         let state = State {
-            life_state: LifeState::Alive(Life::default()),
+            life: LifeState::Alive(Life::default()),
             faults,
             decided: 0,
             armed: None,
@@ -99,7 +99,7 @@ impl Replica {
         let mut state = self.state.lock();
         let mut exchange = Exchange::new(state.trace.len() as u64 + 1, head);
         let record = Record { replica: Arc::clone(self), number: exchange.number };
-        let LifeState::Alive(life) = &state.life_state else {
+        let LifeState::Alive(life) = &state.life else {
             exchange.fault = Some(Fault::Refused);
             state.trace.push(exchange);
             drop(state); // The record takes the lock again when it is dropped.
@@ -133,7 +133,7 @@ impl Replica {
     /// Takes no more requests, so that the answer about to be delivered is the last.
     pub(super) fn start_dying(&self, done: Kill) {
         let mut state = self.state.lock();
-        state.life_state = match mem::replace(&mut state.life_state, LifeState::Dead) {
+        state.life = match mem::replace(&mut state.life, LifeState::Dead) {
             LifeState::Alive(life) => LifeState::Dying(life, done),
             other @ (LifeState::Dying(..) | LifeState::Dead) => other,
         };
@@ -141,8 +141,8 @@ impl Replica {
 
     /// Closes all connections, and tells `done` when what was under way has ended.
     pub(super) fn die(&self, done: Option<Kill>) {
-        let life_state = mem::replace(&mut self.state.lock().life_state, LifeState::Dead);
-        let (life, waiting) = match life_state {
+        let life = mem::replace(&mut self.state.lock().life, LifeState::Dead);
+        let (life, waiting) = match life {
             LifeState::Alive(life) => (life, None),
             LifeState::Dying(life, waiting) => (life, Some(waiting)),
             LifeState::Dead => return,
@@ -160,21 +160,21 @@ impl Replica {
 
     pub(super) fn revive(&self) {
         let mut state = self.state.lock();
-        if matches!(state.life_state, LifeState::Dead) {
-            state.life_state = LifeState::Alive(Life::default());
+        if matches!(state.life, LifeState::Dead) {
+            state.life = LifeState::Alive(Life::default());
         }
     }
 
     /// Closes all connections without waiting; for when the proxy goes away, maybe outside of a runtime.
     pub(super) fn stop(&self) {
-        let life_state = mem::replace(&mut self.state.lock().life_state, LifeState::Dead);
-        if let LifeState::Alive(life) | LifeState::Dying(life, _) = life_state {
+        let life = mem::replace(&mut self.state.lock().life, LifeState::Dead);
+        if let LifeState::Alive(life) | LifeState::Dying(life, _) = life {
             life.stop.cancel();
         }
     }
 
     pub(super) fn life(&self) -> Option<Life> {
-        match &self.state.lock().life_state {
+        match &self.state.lock().life {
             LifeState::Alive(life) => Some(life.clone()),
             LifeState::Dying(..) | LifeState::Dead => None,
         }

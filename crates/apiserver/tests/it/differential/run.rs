@@ -14,7 +14,7 @@ use super::{
     story::{self, Step, Story},
 };
 
-/// How long a step may take before its answer counts as missing.
+/// How long a step may take before its response counts as missing.
 const LIMIT: Duration = Duration::from_mins(3);
 /// How long after the last expected event of a watch an unexpected one is waited for.
 const QUIET: Duration = Duration::from_millis(150);

@@ -1,10 +1,8 @@
 //! A server as the stories see it.
 
-use std::collections::BTreeSet;
-
 use kube::Client;
 use portolan_apiserver::ApiServer;
-use portolan_apiserver::controllers::{Controllers, Kubelets};
+use portolan_apiserver::controllers::Controllers;
 use portolan_testkit::ControlPlane;
 use tokio_util::sync::CancellationToken;
 
@@ -30,11 +28,7 @@ impl Server {
     /// The embedded server, fresh, with the controllers that a controller-manager runs.
     pub(crate) async fn embedded() -> Self {
         let server = ApiServer::memory().await;
-        let controllers = Controllers {
-            // The real server has no kubelets beside it.
-            kubelets: Kubelets { nodes: Some(BTreeSet::new()), simulate: None, except_image: None },
-            workloads: false,
-        };
+        let controllers = Controllers { workloads: false };
         let inside = server.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use portolan_certs::SignedCertificate;
 use tokio_util::sync::CancellationToken;
 
-use super::certs::Serving;
 use super::metrics::{Certificate, Kind, Metrics};
 use super::publish::{Publisher, Seen};
 use super::rotation::{Authority, Facts, Schedule, Stage};
@@ -21,6 +21,9 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The longest pause while a configuration is not installed: an installer is probably at work.
 const MISSING: Duration = Duration::from_secs(1);
 
+/// The common name of serving certificates.
+const SUBJECT: &str = "portolan-webhook";
+
 /// Keeps certificates young, the same authority on all replicas, and API servers informed.
 pub(super) struct Keeper {
     pub(super) store: Store,
@@ -34,7 +37,7 @@ pub(super) struct Keeper {
     pub(super) guard: Option<Guard>,
     /// The authority as last read or written.
     pub(super) known: Option<Authority>,
-    pub(super) serving: Option<Serving>,
+    pub(super) serving: Option<SignedCertificate>,
 }
 
 /// What a look at the API server found.
@@ -140,12 +143,12 @@ impl Keeper {
         if self.serving.as_ref().is_some_and(|serving| !authority.outdates(serving, now)) {
             return Ok(());
         }
-        let serving = authority.current.sign(&self.names, now, self.schedule.serving)?;
-        self.resolver.set(serving.key.clone());
+        let serving = authority.current.sign_server(SUBJECT, &self.names, now, self.schedule.serving)?;
+        self.resolver.set(serving.certified_key()?);
         for (certificate, expires) in [(Kind::Serving, serving.expires), (Kind::Authority, authority.current.expires)] {
             self.metrics.expiry.get_or_create(&Certificate { certificate }).set(expires.as_second());
         }
-        tracing::info!(authority = serving.ca, expires = %serving.expires, "the webhook shows a new certificate");
+        tracing::info!(authority = serving.authority, expires = %serving.expires, "the webhook shows a new certificate");
         self.serving = Some(serving);
         Ok(())
     }

@@ -16,7 +16,6 @@
 //! Admission has no side effects: handlers are synchronous functions of the request. Controllers validate again,
 //! so a missing webhook breaks nothing.
 
-mod certs;
 mod hook;
 mod keeper;
 mod metrics;
@@ -118,23 +117,14 @@ pub enum Error {
     /// The client authority is not PEM, or holds no certificate.
     #[error("the client CA cannot be used: {problem}: give the PEM file that signs the API servers' certificates")]
     InvalidClientCa { problem: String },
-    /// A serving name is neither a DNS name nor an address.
-    #[error("`{name}` is neither a DNS name nor an IP address: no certificate can be made for it")]
-    InvalidName { name: String },
     /// No serving name at all.
     #[error("no name to serve under: give the DNS name of the webhook's Service")]
     NoName,
-    /// A bundle without a certificate.
-    #[error("no certificate found in the PEM text")]
-    EmptyBundle,
-    /// PEM that cannot be read.
-    #[error("the PEM text cannot be read: {0:?}")]
-    Pem(#[from] rustls::pki_types::pem::Error),
-    /// A certificate or key could not be made.
-    #[error("making a certificate failed: {0}")]
-    Certificate(#[from] rcgen::Error),
-    /// A certificate was refused.
-    #[error("a certificate was refused: {0}")]
+    /// A certificate could not be made or used.
+    #[error(transparent)]
+    Certificate(#[from] portolan_certs::Error),
+    /// The TLS library refused a setting.
+    #[error("setting up TLS failed: {0}")]
     Tls(#[from] rustls::Error),
     /// The stage of a rotation could not be written down.
     #[error("recording the rotation failed: {cause}")]
@@ -157,9 +147,11 @@ impl Error {
         match self {
             Self::Listen { .. } => "WebhookListenFailed",
             Self::InvalidClientCa { .. } => "InvalidClientCa",
-            Self::InvalidName { .. } | Self::NoName => "InvalidName",
-            Self::EmptyBundle | Self::Pem(_) => "InvalidBundle",
-            Self::Certificate(_) | Self::Tls(_) | Self::Record { .. } => "CertificateFailed",
+            Self::NoName | Self::Certificate(portolan_certs::Error::InvalidName { .. }) => "InvalidName",
+            Self::Certificate(portolan_certs::Error::EmptyBundle | portolan_certs::Error::Pem(_)) => "InvalidBundle",
+            Self::Certificate(portolan_certs::Error::Make(_) | portolan_certs::Error::Tls(_))
+            | Self::Tls(_)
+            | Self::Record { .. } => "CertificateFailed",
             Self::ForeignSecret { .. } => "ForeignSecret",
             Self::Request { .. } => "RequestFailed",
         }
@@ -177,7 +169,7 @@ pub fn run(client: &Client, config: Config, webhooks: Webhooks, host: Host<'_>) 
     if names.is_empty() {
         return Err(Error::NoName);
     }
-    names.iter().try_for_each(|name| certs::server_name(name).map(drop))?;
+    names.iter().try_for_each(|name| portolan_certs::server_name(name).map(drop))?;
 
     let resolver = Arc::new(Resolver::default());
     let tls = server::tls(resolver.clone(), client_ca.as_deref())?;

@@ -15,9 +15,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use portolan_certs::{CertificateAuthority, SignedCertificate, later};
 
 use super::Error;
-use super::certs::{Ca, Serving, later};
+
+/// What the name of every authority begins with.
+const NAME: &str = "portolan-webhook-ca";
 
 /// How long things last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +53,7 @@ impl Default for Schedule {
 /// The authority that signs, and where it stands in its rotation.
 #[derive(Clone)]
 pub(super) struct Authority {
-    pub(super) current: Ca,
+    pub(super) current: CertificateAuthority,
     pub(super) stage: Stage,
 }
 
@@ -60,7 +63,7 @@ pub(super) enum Stage {
     /// No rotation is under way.
     Steady,
     /// The successor is being published; `since` is when all configurations were first seen to hold it.
-    Announced { next: Ca, since: Option<Timestamp> },
+    Announced { next: CertificateAuthority, since: Option<Timestamp> },
     /// The successor signs; the predecessor's certificate stays trusted.
     Retiring { old: String, since: Timestamp },
 }
@@ -88,7 +91,7 @@ impl Stage {
 impl Authority {
     /// Starts with an authority that nobody trusts yet.
     pub(super) fn new(now: Timestamp, schedule: &Schedule) -> Result<Self, Error> {
-        Ok(Self { current: Ca::new(now, schedule.authority)?, stage: Stage::Steady })
+        Ok(Self { current: CertificateAuthority::new(NAME, now, schedule.authority)?, stage: Stage::Steady })
     }
 
     /// What API servers must trust at this stage, the oldest first, so that a change of signer changes nothing here.
@@ -145,13 +148,13 @@ impl Authority {
     }
 
     /// True when this serving certificate should be replaced by one that the current authority signs.
-    pub(super) fn outdates(&self, serving: &Serving, now: Timestamp) -> bool {
-        serving.ca != self.current.name || now >= serving.renew_at()
+    pub(super) fn outdates(&self, serving: &SignedCertificate, now: Timestamp) -> bool {
+        serving.authority != self.current.name || now >= serving.renew_at()
     }
 }
 
 fn announce(now: Timestamp, schedule: &Schedule) -> Result<Stage, Error> {
-    Ok(Stage::Announced { next: Ca::new(now, schedule.authority)?, since: None })
+    Ok(Stage::Announced { next: CertificateAuthority::new(NAME, now, schedule.authority)?, since: None })
 }
 
 #[cfg(test)]
@@ -159,7 +162,7 @@ mod tests {
     use std::collections::{BTreeSet, VecDeque};
 
     use super::*;
-    use crate::runtime::webhook::certs::verify;
+    use portolan_certs::verify;
 
     const DAY: Duration = Duration::from_hours(24);
     const SECOND: Duration = Duration::from_secs(1);
@@ -262,8 +265,8 @@ mod tests {
                 if second % late == 0 && authority.outdates(replica, now) {
                     *replica = sign(&authority, &names, now, &schedule);
                 }
-                signers.insert(replica.ca.clone());
-                let leaf = replica.key.end_entity_cert().unwrap();
+                signers.insert(replica.authority.clone());
+                let leaf = &replica.der().unwrap();
                 for bundle in [seen.front().unwrap(), seen.back().unwrap()] {
                     verify(leaf, bundle, &names[0], now).unwrap();
                 }
@@ -282,7 +285,7 @@ mod tests {
         announced.step(now, PUBLISHED, schedule).unwrap().unwrap()
     }
 
-    fn sign(authority: &Authority, names: &[String], now: Timestamp, schedule: &Schedule) -> Serving {
-        authority.current.sign(names, now, schedule.serving).unwrap()
+    fn sign(authority: &Authority, names: &[String], now: Timestamp, schedule: &Schedule) -> SignedCertificate {
+        authority.current.sign_server("portolan-webhook", names, now, schedule.serving).unwrap()
     }
 }

@@ -10,9 +10,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use portolan_certs::CertificateAuthority;
 use serde::{Deserialize, Serialize};
 
-use super::certs::Ca;
 use super::rotation::{Authority, Stage};
 use super::{Error, MANAGER};
 
@@ -132,7 +132,7 @@ fn to_data(authority: &Authority) -> Result<Data, Error> {
 fn from_data(data: &Data) -> Option<Authority> {
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
     let ca = |About { name, made, expires }, [certificate, key]: [&str; 2]| {
-        Some(Ca { name, made, expires, certificate: text(certificate)?, key: text(key)? })
+        Some(CertificateAuthority { name, made, expires, certificate: text(certificate)?, key: text(key)? })
     };
     let Rotation { current, stage } = serde_json::from_slice(&data.get(ROTATION)?.0).ok()?;
     let stage = match stage {
@@ -143,7 +143,7 @@ fn from_data(data: &Data) -> Option<Authority> {
     Some(Authority { current: ca(current, CURRENT)?, stage })
 }
 
-fn about(ca: &Ca) -> About {
+fn about(ca: &CertificateAuthority) -> About {
     About { name: ca.name.clone(), made: ca.made, expires: ca.expires }
 }
 

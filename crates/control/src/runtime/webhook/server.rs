@@ -24,9 +24,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::Error;
 use super::metrics::{self, Metrics};
 use super::review::{Answer, Webhooks};
-use super::{Error, certs};
 
 /// An API server admits objects of 3 MiB; an update brings the old and the new one, and then the review itself.
 pub(super) const MAX_BODY: usize = 7 << 20;
@@ -71,12 +71,12 @@ pub(super) struct Server {
 
 /// The TLS side: with a `client_ca`, only callers with a certificate that it signed are heard.
 pub(super) fn tls(resolver: Arc<Resolver>, client_ca: Option<&str>) -> Result<Arc<ServerConfig>, Error> {
-    let provider = Arc::new(certs::provider());
+    let provider = Arc::new(portolan_certs::provider());
     let verifier = match client_ca {
         None => WebPkiClientVerifier::no_client_auth(),
         Some(bundle) => {
             let invalid = |problem: String| Error::InvalidClientCa { problem };
-            let roots = certs::roots(bundle).map_err(|error| invalid(error.to_string()))?;
+            let roots = portolan_certs::roots(bundle).map_err(|error| invalid(error.to_string()))?;
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
                 .build()
                 .map_err(|error| invalid(error.to_string()))?

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::admission::AdmissionRequest;
+use portolan_certs::CertificateAuthority;
 use prometheus_client::registry::Registry;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair};
 use rustls::ClientConfig;
@@ -18,7 +19,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::certs::{self, Ca};
 use super::metrics::Metrics;
 use super::rotation::{Authority, Facts, Schedule};
 use super::server::{self, MAX_BODY, Resolver, Server};
@@ -217,8 +217,9 @@ impl Served {
 
     fn serve(&self, authority: &Authority) {
         let names = ["127.0.0.1".to_owned()];
-        let serving = authority.current.sign(&names, Timestamp::now(), Schedule::default().serving).unwrap();
-        self.resolver.set(serving.key);
+        let serving =
+            authority.current.sign_server("test", &names, Timestamp::now(), Schedule::default().serving).unwrap();
+        self.resolver.set(serving.certified_key().unwrap());
     }
 
     async fn caller(&self) -> io::Result<Caller> {
@@ -247,10 +248,10 @@ type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl Caller {
     async fn connect(address: SocketAddr, bundle: &str, identity: Option<Identity>) -> io::Result<Self> {
-        let config = ClientConfig::builder_with_provider(Arc::new(certs::provider()))
+        let config = ClientConfig::builder_with_provider(Arc::new(portolan_certs::provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(certs::roots(bundle).unwrap());
+            .with_root_certificates(portolan_certs::roots(bundle).unwrap());
         let mut config = match identity {
             Some((chain, key)) => config.with_client_auth_cert(chain, key).unwrap(),
             None => config.with_no_client_auth(),
@@ -323,11 +324,11 @@ fn review(case: &str) -> Value {
     })
 }
 
-fn client_ca() -> Ca {
-    Ca::new(Timestamp::now(), Duration::from_hours(1)).unwrap()
+fn client_ca() -> CertificateAuthority {
+    CertificateAuthority::new("test", Timestamp::now(), Duration::from_hours(1)).unwrap()
 }
 
-fn client_of(ca: &Ca) -> Identity {
+fn client_of(ca: &CertificateAuthority) -> Identity {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, ca.name.as_str());
     let issuer = Issuer::new(params, KeyPair::from_pem(&ca.key).unwrap());

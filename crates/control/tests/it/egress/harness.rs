@@ -20,13 +20,13 @@ use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterInfo, EgressClusterPolicy, EgressEndpointSlice, EgressGateway,
     EgressGatewayStatus, EgressPolicy, EgressPolicyStatus, EgressTunnel,
 };
-use portolan_control::agent::simulated;
 use portolan_control::egress;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::endpoint::{Endpoint, Part};
 use portolan_control::runtime::lease;
 use portolan_control::runtime::metrics::CapabilityLabel;
 use portolan_control::runtime::webhook;
+use portolan_simulator::agents;
 use portolan_testkit::{FaultProxy, Faults, builders, install_definition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -388,7 +388,7 @@ impl Operator {
 
 /// The agents of all nodes, simulated, on a connection without faults.
 pub(crate) fn agents(world: &World) -> anyhow::Result<Process> {
-    Ok(Process::start(world.client.clone(), options(), |ctx, _| simulated::start(ctx))?)
+    Ok(Process::start(world.client.clone(), options(), |ctx, _| agents::start(ctx))?)
 }
 
 /// A world with one operator and no agents: tunnels and claims say what the test writes into them.

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use portolan_api::address_claim::AddressClaim;
 use portolan_api::egress::{EgressGateway, EgressPolicy};
 use portolan_apiserver::ApiServer;
-use portolan_control::agent::simulated;
 use portolan_control::egress;
 use portolan_control::runtime::app::Process;
+use portolan_simulator::agents;
 use portolan_testkit::builders;
 use serde_json::json;
 
@@ -99,7 +99,7 @@ async fn schedule(server: &ApiServer, seed: u64) -> anyhow::Result<()> {
     for name in ["n1", "n2", "n3"] {
         cluster.add_node(name).await?;
     }
-    let agents = Process::start(client.clone(), options(), |ctx, _| simulated::start(ctx))?;
+    let agents = Process::start(client.clone(), options(), |ctx, _| agents::start(ctx))?;
     let mut operators: Vec<(Process, Chaos)> = Vec::new();
     let mut rivals = false;
     for step in 0..cluster.rng.u32(4..10) {

@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use portolan_api::mesh::{Target, VirtualService};
-use portolan_control::agent::pods;
 use portolan_control::mesh;
 use portolan_control::runtime::app::Process;
 use portolan_core::mesh::{Balancer, LbPolicy, Path, PickContext, WeightedEndpoint};
 use portolan_drivers::l7mp::{Credentials, ProxyClient};
+use portolan_simulator::pods;
 use serde_json::{Value, json};
 
 use super::harness::{API, World, built};

@@ -10,9 +10,9 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::{Api, Client, ResourceExt};
 use portolan_apiserver::ApiServer;
 use portolan_control::CAPABILITIES;
-use portolan_control::agent::simulated;
 use portolan_control::runtime::app::Process;
 use portolan_control::runtime::capability::{Capability, Platform, find};
+use portolan_simulator::agents;
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
@@ -66,7 +66,7 @@ impl World {
         let capability = find(CAPABILITIES, capability).context("the folder is named after a capability")?;
         let client = ApiServer::memory().await.client();
         portolan_control::install::definitions(&client).await?;
-        let agents = Process::start(client.clone(), options(), |ctx, _| simulated::start(ctx))?;
+        let agents = Process::start(client.clone(), options(), |ctx, _| agents::start(ctx))?;
         let way = Chaos::new(&client, seed);
         Ok(Self {
             client,

@@ -10,10 +10,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use portolan_apiserver::controllers::{Key, Pace, code, key};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-
-use super::reconcile::{Key, Pace, code, key};
 
 /// The simulated kubelets.
 #[derive(Debug, Clone, Default)]

@@ -10,13 +10,13 @@ use portolan_api::egress::{EgressTunnel, EgressTunnelStatus, Phase};
 use portolan_api::well_known::conditions::HELD;
 use serde::Serialize;
 
-use crate::runtime::app::Ctx;
-use crate::runtime::conditions::condition;
-use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
-use crate::runtime::reconcile::{Next, Reconciler};
-use crate::runtime::store::{Key, Store};
-use crate::runtime::watch::{Kind, Selection, Watches};
-use crate::runtime::write::Writer;
+use portolan_control::runtime::app::Ctx;
+use portolan_control::runtime::conditions::condition;
+use portolan_control::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
+use portolan_control::runtime::reconcile::{Next, Reconciler};
+use portolan_control::runtime::store::{Key, Store};
+use portolan_control::runtime::watch::{Kind, Selection, Watches};
+use portolan_control::runtime::write::Writer;
 
 /// Starts one loop for the agents of all nodes.
 pub fn start(ctx: &Ctx) {

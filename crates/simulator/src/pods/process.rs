@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::runtime::tasks::Tasks;
+use portolan_control::runtime::tasks::Tasks;
 
 /// How a container's process is started.
 #[derive(Debug, Clone)]

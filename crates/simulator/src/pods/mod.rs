@@ -39,13 +39,13 @@ use self::process::{Launch, Process, Seen};
 use self::read::Plan;
 use self::status::Told;
 use self::volumes::Folder;
-use crate::runtime::Error;
-use crate::runtime::app::Ctx;
-use crate::runtime::backoff::{Backoff, Delays};
-use crate::runtime::reconcile::{Next, Reconciler};
-use crate::runtime::store::{Key, Store};
-use crate::runtime::tasks::Tasks;
-use crate::runtime::watch::Selection;
+use portolan_control::runtime::Error;
+use portolan_control::runtime::app::Ctx;
+use portolan_control::runtime::backoff::{Backoff, Delays};
+use portolan_control::runtime::reconcile::{Next, Reconciler};
+use portolan_control::runtime::store::{Key, Store};
+use portolan_control::runtime::tasks::Tasks;
+use portolan_control::runtime::watch::Selection;
 
 /// How pods run.
 #[derive(Debug, Clone)]

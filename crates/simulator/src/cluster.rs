@@ -1,0 +1,125 @@
+//! An API server with simulated nodes: a cluster in one process, for `portolan up` and the tests.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use portolan_apiserver::running::{self, Running};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::kubelets::{Kubelets, Range};
+
+/// Addresses of simulated pods.
+const PODS: Range = Range { first: Ipv4Addr::new(10, 244, 0, 1), count: 65_000 };
+
+/// Options of a simulated cluster.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub listen: SocketAddr,
+    /// Keeps objects and certificates across restarts; without it everything is lost when the server stops.
+    pub data_dir: Option<PathBuf>,
+    /// The administrator's kubeconfig is written to this file.
+    pub kubeconfig: PathBuf,
+    /// How many nodes to simulate: Ready, with running pods.
+    pub nodes: usize,
+    /// Pods whose containers all have this image are left to another kubelet.
+    pub run_elsewhere: Option<String>,
+}
+
+/// Why the cluster did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Server(#[from] running::Error),
+    #[error("starting a thread failed: {0}")]
+    Thread(std::io::Error),
+    #[error("creating the simulated nodes failed: {0}")]
+    Nodes(Box<kube::Error>),
+}
+
+/// A running cluster; [`Cluster::stop`] shuts it down gracefully.
+pub struct Cluster {
+    server: Running,
+    stop: CancellationToken,
+    kubelets: JoinHandle<()>,
+}
+
+impl Cluster {
+    /// Starts the API server, its controllers and the kubelets; ready when it returns.
+    pub async fn start(options: Options) -> Result<Self, Error> {
+        let Options { listen, data_dir, kubeconfig, nodes, run_elsewhere } = options;
+        let options = running::Options { listen, data_dir, kubeconfig, workloads: nodes > 0 };
+        let server = Running::start(options).await?;
+        create_nodes(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
+        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS), except_image: run_elsewhere };
+        let stop = CancellationToken::new();
+        let kubelets = start_kubelets(&server, kubelets, stop.clone())?;
+        Ok(Self { server, stop, kubelets })
+    }
+
+    /// A client in this process, with all rights.
+    pub fn client(&self) -> Client {
+        self.server.client()
+    }
+
+    /// Where the API server listens.
+    pub fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// Stops the kubelets, then the API server; see [`Running::stop`].
+    pub async fn stop(self) {
+        self.stop.cancel();
+        while !self.kubelets.is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.server.stop().await;
+    }
+}
+
+/// The kubelets have a thread of their own, so that they never delay a request.
+fn start_kubelets(server: &Running, kubelets: Kubelets, stop: CancellationToken) -> Result<JoinHandle<()>, Error> {
+    let server = server.server().clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
+    let run = move || runtime.block_on(async { Box::pin(kubelets.run(server.client(), stop)).await });
+    std::thread::Builder::new().name("kubelets".to_owned()).spawn(run).map_err(Error::Thread)
+}
+
+/// Creates `node-1`, `node-2` and so on, Ready and with addresses; existing nodes are not changed.
+async fn create_nodes(client: &Client, count: usize) -> Result<(), kube::Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let manager = PatchParams::apply("portolan-up").force();
+    for number in 1..=count {
+        let name = format!("node-{number}");
+        if nodes.get_opt(&name).await?.is_none() {
+            let node = Patch::Apply(node(&name, number));
+            nodes.patch(&name, &manager, &node).await?;
+            nodes.patch_status(&name, &manager, &node).await?;
+        }
+    }
+    Ok(())
+}
+
+fn node(name: &str, number: usize) -> Value {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let labels =
+        json!({ "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "portolan.dev/simulated": "true" });
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Simulated", "message": "this node is simulated by portolan up",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    });
+    let addresses = json!([
+        { "type": "InternalIP", "address": format!("10.6.{}.{}", number / 250, number % 250 + 1) },
+        { "type": "Hostname", "address": name },
+    ]);
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels },
+        "status": { "addresses": addresses, "conditions": [ready] },
+    })
+}

@@ -1,0 +1,15 @@
+//! What a machine without a Kubernetes cluster simulates of one, for `portolan up` and the tests.
+//!
+//! | part | what it stands for |
+//! |---|---|
+//! | [`cluster`] | an API server with Ready nodes |
+//! | [`kubelets`] | the kubelets of those nodes: pods are Running without running anything |
+//! | [`agents`] | the egress agents of nodes: their part of the status, without a data path |
+//! | [`pods`] | a kubelet for pods of our own image, which run as processes of this machine |
+
+pub mod agents;
+pub mod cluster;
+pub mod kubelets;
+pub mod pods;
+
+pub use cluster::Cluster;

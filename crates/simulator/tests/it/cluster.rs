@@ -1,0 +1,158 @@
+//! Nodes, their pods, and what survives a restart.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use portolan_simulator::cluster::{self, Cluster};
+use serde_json::json;
+
+#[tokio::test]
+async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = cluster::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: None,
+        kubeconfig: folder.path().join("kubeconfig"),
+        nodes: 2,
+        run_elsewhere: Some("portolan".to_owned()),
+    };
+    let cluster = Cluster::start(options).await?;
+    let client = cluster.client();
+    let template = |label: &str| {
+        let container = json!({ "name": "c", "image": "nothing" });
+        json!({ "metadata": { "labels": { "app": label } }, "spec": { "containers": [container] } })
+    };
+    let spec = |label: &str| {
+        json!({
+            "metadata": { "name": label },
+            "spec": { "selector": { "matchLabels": { "app": label } }, "template": template(label) },
+        })
+    };
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), "default");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    deployments.create(&PostParams::default(), &serde_json::from_value(spec("web"))?).await?;
+    sets.create(&PostParams::default(), &serde_json::from_value(spec("gate"))?).await?;
+    let merge = |patch| Patch::Merge(patch);
+    deployments.patch("web", &PatchParams::default(), &merge(json!({ "spec": { "replicas": 3 } }))).await?;
+
+    let names = |pods: Vec<Pod>| pods.iter().map(|pod| pod.labels()["app"].clone()).collect::<Vec<_>>();
+    let ready = async |count: i32| {
+        loop {
+            let deployment = deployments.get("web").await?;
+            let status = deployment.status.unwrap_or_default();
+            if status.ready_replicas.unwrap_or_default() == count
+                && status.observed_generation == deployment.metadata.generation
+            {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let patience = Duration::from_mins(1);
+    tokio::time::timeout(patience, ready(3)).await??;
+    let gate = async {
+        while sets.get("gate").await?.status.is_none_or(|status| status.number_ready != 2) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(patience, gate).await??;
+    assert_eq!(names(pods.list(&ListParams::default()).await?.items), ["gate", "gate", "web", "web", "web"]);
+
+    let other = json!({ "spec": { "replicas": 1, "template": { "metadata": { "annotations": { "a": "b" } } } } });
+    deployments.patch("web", &PatchParams::default(), &merge(other)).await?;
+    tokio::time::timeout(patience, ready(1)).await??;
+    let replaced = async {
+        loop {
+            let left = pods.list(&ListParams::default().labels("app=web")).await?.items;
+            if left.len() == 1 && left[0].annotations().contains_key("a") {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(patience, replaced).await??;
+
+    // a set that selects its nodes has one there and none elsewhere
+    let selecting =
+        json!({ "spec": { "template": { "spec": { "nodeSelector": { "kubernetes.io/hostname": "node-2" } } } } });
+    sets.patch("gate", &PatchParams::default(), &merge(selecting)).await?;
+    let moved = async {
+        loop {
+            let left = pods.list(&ListParams::default().labels("app=gate")).await?.items;
+            let nodes: Vec<_> = left.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref()).collect();
+            if nodes == ["node-2"] {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(patience, moved).await??;
+
+    // pods of that image are left to whoever runs them
+    let own = json!({ "metadata": { "name": "own" }, "spec": { "nodeName": "node-1", "containers": [{ "name": "c", "image": "portolan:1" }] } });
+    pods.create(&PostParams::default(), &serde_json::from_value(own)?).await?;
+    let mut other = template("other");
+    other["metadata"]["name"] = json!("other");
+    other["spec"]["nodeName"] = json!("node-1");
+    pods.create(&PostParams::default(), &serde_json::from_value(other)?).await?;
+    let runs = async {
+        while pods.get_status("other").await?.status.is_none_or(|status| status.pod_ip.is_none()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(patience, runs).await??;
+    let status = pods.get("own").await?.status.unwrap_or_default();
+    assert_eq!((status.phase.as_deref(), status.pod_ip), (Some("Pending"), None));
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods.delete("own", &now).await?;
+    pods.delete("other", &now).await?;
+
+    deployments.delete("web", &DeleteParams::default()).await?;
+    sets.delete("gate", &DeleteParams::default()).await?;
+    let gone = async {
+        while !pods.list(&ListParams::default()).await?.items.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(patience, gone).await??;
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn simulated_nodes_are_ready_and_survive_a_restart() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = cluster::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: Some(folder.path().join("data")),
+        kubeconfig: folder.path().join("kubeconfig"),
+        nodes: 2,
+        run_elsewhere: None,
+    };
+    let mut uids = Vec::new();
+    for _ in 0..2 {
+        let cluster = Cluster::start(options.clone()).await?;
+        let nodes: Api<Node> = Api::all(cluster.client());
+        let list = nodes.list(&ListParams::default().labels("portolan.dev/simulated=true")).await?;
+        for node in &list {
+            let status = node.status.clone().unwrap();
+            assert_eq!(status.conditions.unwrap()[0].status, "True");
+            assert_eq!(status.addresses.unwrap().len(), 2);
+        }
+        uids.push(list.iter().filter_map(ResourceExt::uid).collect::<Vec<_>>());
+        cluster.stop().await;
+        // A client that outlives the server does not hold the folder, and cannot write.
+        let late = serde_json::from_value(json!({ "metadata": { "name": "late" } }))?;
+        let refused = nodes.create(&PostParams::default(), &late).await.expect_err("the store is closed");
+        assert!(refused.to_string().contains("the store is closed"), "{refused}");
+    }
+    assert_eq!((uids[0].len(), &uids[0]), (2, &uids[1]));
+    Ok(())
+}
