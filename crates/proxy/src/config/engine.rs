@@ -1,4 +1,4 @@
-//! What the configuration asks of the engine that moves packets.
+//! The interface between the configuration and the data plane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use serde_json::Value;
 use super::snapshot::Snapshot;
 use super::types::{Endpoint, Listener, Name, ObjectId};
 
-/// The running data plane. Calls come from one thread at a time and may take a moment; none ever stops packets.
+/// The running data plane. Calls come from one thread at a time and may block it briefly; they never stop packets.
 pub trait Engine: Send + Sync {
-    /// Puts a configuration in force, whole or not at all: sockets of added and changed listeners are opened
-    /// first, then all workers move on. Sessions live on, whatever went.
+    /// Applies a configuration completely or not at all: sockets of added and changed listeners are opened first, then
+    /// all workers switch. Existing sessions continue, even if their objects were deleted.
     fn apply(&self, next: Arc<Snapshot>) -> Result<(), BindError>;
 
-    /// One page of sessions, oldest first, finished ones that are still tracked among them.
+    /// One page of sessions, oldest first, including finished ones that are still tracked.
     fn sessions(&self, filter: &SessionFilter, page: &Page) -> SessionPage;
 
     /// How many live sessions fit the filter; finished ones do not count.
     fn count(&self, filter: &SessionFilter) -> usize;
 
-    /// Ends or disturbs the live sessions that fit, and says how many they were.
+    /// Ends or disconnects the matching live sessions, and returns their number.
     fn end(&self, filter: &SessionFilter, how: Ending) -> usize;
 
     /// Counters since the start.
@@ -72,9 +72,9 @@ pub struct BindError {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionFilter {
     pub name: Option<String>,
-    /// Came in by it; also when the listener is gone.
+    /// Accepted by it; also if the listener is deleted.
     pub listener: Option<ObjectId>,
-    /// Was decided there, `apply` on the way included.
+    /// Matched there, including lists reached by `apply`.
     pub rulelist: Option<ObjectId>,
     pub rule: Option<ObjectId>,
     pub route: Option<ObjectId>,
@@ -86,16 +86,16 @@ pub struct SessionFilter {
 /// A part of a long list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {
-    /// At most so many; `None` is all.
+    /// Page size; `None` is all.
     pub limit: Option<usize>,
-    /// Where the last page ended.
+    /// The `next` of the previous page.
     pub from: Option<String>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct SessionPage {
     pub sessions: Vec<SessionDump>,
-    /// Give this as [`Page::from`] to go on; `None` at the end.
+    /// Pass this as [`Page::from`] for the next page; `None` at the end.
     pub next: Option<String>,
 }
 
@@ -104,7 +104,7 @@ pub struct SessionPage {
 pub enum Ending {
     /// An END event with this content: `Session removed from the API`, `Listener deleted from API`, ...
     End(&'static str),
-    /// The stage at the filter's endpoint loses its connection, and `retry` decides.
+    /// The stage at the filter's endpoint is disconnected, and `retry` applies.
     Disconnect,
 }
 
@@ -132,7 +132,7 @@ pub struct SessionDump {
 pub struct SourceDump {
     /// The listener's name.
     pub origin: Name,
-    /// The one that took the session in, also when it is gone: the API knows which there are.
+    /// The listener that accepted the session, even if it is deleted.
     pub listener: Arc<Listener>,
     /// `INIT`, `RETRYING`, `CONNECTED`, `READY`, `DISCONNECTED`, `FINALIZING`, `END`.
     pub status: &'static str,
@@ -146,7 +146,7 @@ pub struct StageDump {
     pub status: &'static str,
 }
 
-/// What a stage leads to.
+/// The remote end of a stage.
 #[derive(Debug, Clone)]
 pub enum StageEnd {
     None,
@@ -173,7 +173,7 @@ pub struct Traffic {
     pub bytes_out: u64,
 }
 
-/// Everything that is counted. Objects that are gone may be left out.
+/// All counters. Deleted objects may be omitted.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
     /// Sockets of all listeners in force are open.
@@ -202,7 +202,7 @@ pub struct Stats {
     pub rules: Vec<(Name, u64)>,
     /// Stages refused by a circuit: cluster, limit, how many.
     pub circuits: Vec<(Name, &'static str, u64)>,
-    /// Whether an endpoint takes sessions: cluster, endpoint, yes or no.
+    /// Whether an endpoint accepts sessions: cluster, endpoint, yes or no.
     pub endpoints: Vec<(Name, Name, bool)>,
     pub connect_seconds: Histogram,
     pub setup_seconds: Histogram,
@@ -223,7 +223,7 @@ pub struct Metered {
     pub cluster: Name,
     /// Only with `admin.metrics_per_session`.
     pub session: Option<String>,
-    /// Metric names of the cluster's spec, where it has some.
+    /// Metric names in the cluster's spec, if any.
     pub byte_counter: Option<String>,
     pub packet_counter: Option<String>,
     pub bytes: u64,

@@ -10,7 +10,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-/// Nothing is nested deeper, whatever `admin.limits` says.
+/// Maximum depth, regardless of `admin.limits`.
 pub const MAX_DEPTH: usize = 96;
 
 /// Numbers up to here are exact in a double; an integer written as `5.0` below it reads as 5.

@@ -1,4 +1,4 @@
-//! The kinds of objects and the words that the API has for them.
+//! The kinds of objects and their names in the API.
 
 /// A kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +38,7 @@ impl Kind {
         }
     }
 
-    /// As in `Cannot delete Route: Unknown Route "N"`: l7mp is not of one mind about routes.
+    /// As in `Cannot delete Route: Unknown Route "N"`: l7mp capitalises routes here.
     pub const fn deleted(self) -> &'static str {
         match self {
             Self::Route => "Route",

@@ -13,10 +13,10 @@ use crate::transport::udp::config::UdpMode;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ListenerOptions {
-    /// Seconds for which a finished session stays in the list.
+    /// Seconds to keep a finished session in lists.
     #[serde(deserialize_with = "super::parse::seconds")]
     pub track: f64,
-    /// Seconds without a packet in either direction; zero is never. Absent: what the protocol has as its default.
+    /// Seconds without a packet in either direction; zero disables it. Absent: the default of the protocol.
     #[serde(deserialize_with = "super::parse::maybe_seconds")]
     pub idle_timeout: Option<f64>,
     /// Seconds for the handshake of WebSocket, JSONSocket and HTTP.
@@ -28,7 +28,7 @@ pub struct ListenerOptions {
     pub evict: Evict,
     /// Whether labels that a JSONSocket client sends are merged into `/labels`.
     pub import_labels: bool,
-    /// Sessions end with the listener, also when it is not deleted recursively.
+    /// Ends sessions when the listener is deleted, even if not recursively.
     #[serde(rename = "removeOrphanSessions")]
     pub remove_orphan_sessions: bool,
     /// Stands for `spec.options.mode`.
@@ -55,13 +55,13 @@ impl Default for ListenerOptions {
     }
 }
 
-/// What happens to a newcomer at a cap.
+/// What happens to a new session at the limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Evict {
     #[default]
     Refuse,
-    /// The session that was idle for longest makes room.
+    /// The least recently used session is ended.
     Lru,
 }
 
@@ -111,7 +111,7 @@ pub struct Monitoring {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClusterOptions {
-    /// Stages that stand or connect.
+    /// Stages that are connected or connecting.
     pub max_sessions: Option<usize>,
     /// Stages that connect.
     pub max_pending: Option<usize>,
@@ -318,7 +318,7 @@ impl Default for Limits {
     }
 }
 
-/// Which addresses sessions may be led to. Asked at connect time, after names are resolved.
+/// Which addresses sessions may connect to. Checked at connect time, after names are resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct EndpointPolicy {

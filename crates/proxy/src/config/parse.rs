@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// An address; `localhost` is the one of IPv4, IPv4 in IPv6 clothes is IPv4.
+/// An address; `localhost` is 127.0.0.1, an IPv4-mapped IPv6 address is IPv4.
 pub(crate) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
     match Option::<String>::deserialize(deserializer)? {
         None => Ok(None),
@@ -71,14 +71,14 @@ pub(crate) fn dscp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     if bits.is_none_or(|bits| bits < 64) { Ok(bits) } else { Err(D::Error::custom("more than six bits")) }
 }
 
-/// A path that may stand on a request line.
+/// A path that is valid on a request line.
 pub(crate) fn url_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let path = Option::<String>::deserialize(deserializer)?;
     let fits = path.as_ref().is_none_or(|path| path.bytes().all(|byte| byte.is_ascii_graphic()));
     if fits { Ok(path) } else { Err(D::Error::custom("not a path")) }
 }
 
-/// Words that may stand in a header, for instance subprotocols.
+/// Words that are valid in a header, for example subprotocols.
 pub(crate) fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let words = Vec::<String>::deserialize(deserializer)?;
     let fits = |word: &String| {

@@ -1,15 +1,15 @@
-//! Why a change or a question is refused, in the words clients know.
+//! Why a request is refused, in the words that l7mp clients expect.
 
 use super::json::Json;
 
-/// A request that is not met; nothing has changed.
+/// A refused request; nothing has changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{content}")]
 pub struct Refusal {
     pub class: Class,
     /// What the client reads as `content`.
     pub content: String,
-    /// The violations that a schema check found; they take the place of `content`.
+    /// Violations of the schema, shown in place of `content`.
     pub violations: Vec<Json>,
     /// The limit that was hit, for its counter.
     pub limit: Option<&'static str>,
@@ -46,7 +46,7 @@ impl Refusal {
         Self::new(Class::Conflict, content)
     }
 
-    /// An object that is asked for and is not there.
+    /// A requested object that does not exist.
     pub fn not_found() -> Self {
         Self::missing("Not Found")
     }

@@ -1,4 +1,4 @@
-//! The configuration in force, as workers see it: immutable, and looked up by name.
+//! The current configuration as workers see it: immutable, and looked up by name.
 //!
 //! One change copies one of 256 parts of one kind and shares the rest, so that a change among 100 000 objects costs
 //! what it costs among 400.
@@ -58,7 +58,7 @@ impl<T> Names<T> {
         self.parts.iter().flat_map(|part| part.values())
     }
 
-    /// What differs from an earlier copy: each name with what it stands for here, if anything.
+    /// The differences from an earlier copy: each name with its object here, if any.
     pub fn changes<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = (&'a Name, Option<&'a Arc<T>>)> {
         let parts = self.parts.iter().zip(before.parts.iter()).filter(|(now, then)| !Arc::ptr_eq(now, then));
         parts.flat_map(|(now, then)| {

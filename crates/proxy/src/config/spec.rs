@@ -116,7 +116,7 @@ pub fn cluster_view(spec: &ClusterSpec, given: &Json) -> Json {
     Json::Object(view)
 }
 
-/// Reads a cluster's balancer, and says how it is shown.
+/// Reads a cluster's load balancer, and returns its view.
 pub fn balancer(given: Option<&Json>, spec: &ClusterSpec) -> Result<(Balancer, Json), Refusal> {
     if spec.is_virtual() {
         let none = matches!(
@@ -207,7 +207,7 @@ fn no_remote(spec: &ClusterSpec) -> Refusal {
     Refusal::bad(format!("{}EndPoint: No remote addr:port pair defined", spec.protocol()))
 }
 
-/// Reads a spec that has a socket of its own.
+/// Reads a spec with its own socket.
 fn carrier(spec: &Json, at: &'static str, admin: &Admin) -> Result<ListenerSpec, Refusal> {
     let read = Reader { noun: "listener", spec, at };
     Ok(match protocol(spec) {
@@ -233,7 +233,7 @@ fn carrier(spec: &Json, at: &'static str, admin: &Admin) -> Result<ListenerSpec,
     })
 }
 
-/// A singleton that does not say with whom.
+/// A singleton without a complete peer address.
 pub fn singleton() -> Refusal {
     Refusal::bad(
         "Singleton mode requested but either connect.address or connect.port is not defined (or neither): \
@@ -318,7 +318,7 @@ fn logger(mut logger: LoggerCluster, admin: &Admin) -> Result<LoggerCluster, Ref
     Ok(logger)
 }
 
-/// A path must lie in one of the directories by its words alone; whoever opens it follows no link.
+/// Checks textually that a path lies in one of the directories; opening it follows no link.
 fn inside(path: &Path, dirs: &[PathBuf], noun: &str, field: &str, setting: &str) -> Result<(), Refusal> {
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if plain && dirs.iter().any(|dir| path.starts_with(dir) && path != dir) {
@@ -346,7 +346,7 @@ fn unknown_cluster(protocol: &str) -> Refusal {
     Refusal::new(Class::Unimplemented, content)
 }
 
-/// What a listener's socket takes for itself: family, address and port; nothing for files and port 0.
+/// The socket address that a listener claims: family, address and port; none for files and port 0.
 pub fn claim(spec: &ListenerSpec) -> Option<(&'static str, Option<IpAddr>, u16)> {
     let (family, address, port) = match spec.transport() {
         ListenerSpec::Udp(udp) => ("UDP", udp.address, udp.port),
@@ -364,7 +364,7 @@ pub fn overlap(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
         (None, _) | (_, None) => true,
         (Some(one), Some(other)) if one == other => true,
         (Some(one), Some(other)) if one.is_ipv4() == other.is_ipv4() => one.is_unspecified() || other.is_unspecified(),
-        // `::` takes IPv4 in as well
+        // `::` includes IPv4
         (Some(one), Some(other)) => {
             (one.is_ipv6() && one.is_unspecified()) || (other.is_ipv6() && other.is_unspecified())
         }

@@ -1,4 +1,4 @@
-//! Everything that is configured, as a value: a change works on a copy, which is put in force or dropped.
+//! The whole configuration as a value: a change works on a copy, which is applied or dropped.
 //!
 //! Copies share what is equal, so they cost little however much there is. Objects refer to each other by name;
 //! how often a name is referred to is counted, also while there is no such object, because that decides how long
@@ -15,7 +15,7 @@ use super::snapshot::{ListenerChange, Names, Snapshot};
 use super::spec;
 use super::types::{Cluster, Endpoint, Listener, Name, ObjectId, Route, Rule, RuleList};
 
-/// How often `_1`, `_2`, ... is tried when a made name is taken.
+/// How many suffixes `_1`, `_2`, ... are tried for a generated name.
 const NAME_ATTEMPTS: u32 = 20;
 
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ pub struct State {
     pub pending_removal: BTreeSet<(Kind, Name)>,
     /// The same, freed by this very change and not looked at yet.
     pub orphans: BTreeSet<(Kind, Name)>,
-    /// Addresses of listeners that lead to the API.
+    /// Addresses of listeners that route to the API.
     api: BTreeMap<Name, SocketAddr>,
     /// Something differs from what is in force.
     pub changed: bool,
@@ -42,12 +42,12 @@ pub struct State {
 #[derive(Debug, Clone)]
 pub struct Meta {
     pub id: ObjectId,
-    /// It came inside another object.
+    /// It was defined inline in another object.
     pub auto: bool,
     pub owner: Option<Name>,
     /// When it changed last.
     pub generation: u64,
-    /// A hash of what the client wrote, to see that the same is written again; nothing once a part was edited.
+    /// A hash of what the client wrote, to detect an identical write; none once a part was edited.
     pub written: Option<u128>,
     /// What clients read; references are names, a cluster has no `endpoints` here.
     pub view: Arc<Fields>,
@@ -93,7 +93,7 @@ impl State {
         ObjectId(self.last_id)
     }
 
-    /// Makes a name for an object that has none: `<parent>-Rule-7`.
+    /// Generates a name: `<parent>-Rule-7`.
     pub fn make_name(&mut self, kind: Kind, parent: &str) -> Result<Name, Refusal> {
         let number = self.made[kind as usize];
         self.made[kind as usize] += 1;
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// Removes an object, a cluster with its endpoints; what only it referred to becomes an orphan.
+    /// Removes an object, a cluster with its endpoints; objects that only it used become orphans.
     pub fn take(&mut self, kind: Kind, name: &str) -> Option<Meta> {
         let meta = self.metas[kind as usize].remove(name)?;
         self.changed = true;
@@ -198,12 +198,12 @@ impl State {
         })
     }
 
-    /// Whether an object came inside another one and nothing refers to it any more.
+    /// Whether an inline object is not used any more.
     pub fn is_orphan(&self, kind: Kind, name: &str) -> bool {
         self.meta(kind, name).is_some_and(|meta| meta.auto) && self.references[kind as usize].get(name).is_none()
     }
 
-    /// The listener, other than this one, that has the port or file that a spec wants.
+    /// Another listener with the same port or socket file.
     pub fn conflicting_listener(&self, listener: &Listener) -> Option<(String, Name)> {
         if let Some(file) = spec::socket_file(&listener.spec) {
             let conflicting_listener = self.claims.get(&file)?.iter().find(|other| **other != listener.name)?;
@@ -228,7 +228,7 @@ impl State {
         })
     }
 
-    /// Binds a listener to loopback, whatever its spec says.
+    /// Binds a listener to loopback, regardless of its spec.
     pub fn bind_to_loopback(&mut self, name: &str) {
         let Some(listener) = self.snapshot.listeners.get_mut(name) else { return };
         Arc::make_mut(listener).loopback_only = true;
@@ -238,7 +238,7 @@ impl State {
         }
     }
 
-    /// Notes whether a listener leads to the API.
+    /// Records whether a listener routes to the API.
     pub fn note_api_listener(&mut self, listener: &Listener, carries: bool) {
         match spec::claim(&listener.spec).filter(|_| carries) {
             Some((_, address, port)) => {
@@ -249,7 +249,7 @@ impl State {
         }
     }
 
-    /// Where listeners lead to the API.
+    /// Addresses of listeners that route to the API.
     pub fn api_listeners(&self) -> impl Iterator<Item = SocketAddr> {
         self.api.values().copied()
     }

@@ -39,7 +39,7 @@ pub fn body(kind: Kind, body: &Json) -> Vec<Json> {
     found.0
 }
 
-/// Checks an object that stands for itself.
+/// Checks a single object.
 pub fn object_alone(kind: Kind, given: &Json) -> Vec<Json> {
     let mut found = Violations::default();
     found.object(kind, &Location::new("requestBody").key(kind.key()), given);
@@ -78,7 +78,7 @@ pub fn position() -> Vec<Json> {
     found.0
 }
 
-/// A place, in the request and in the schema; nothing is written down before a mistake is found there.
+/// A location in the request and in the schema, formatted only for a violation.
 #[derive(Clone, Copy)]
 struct Location<'a> {
     parent: Option<&'a Location<'a>>,

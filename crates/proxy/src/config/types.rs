@@ -25,20 +25,20 @@ pub use crate::transport::websocket::config::{WsCluster, WsListener};
 /// A name of an object; cheap to copy.
 pub type Name = Arc<str>;
 
-/// Tells objects apart for the life of the process: names come back, ids do not. Zero is nobody's.
+/// Identifies an object for the life of the process: names are reused, ids are not. Zero is unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct ObjectId(pub u64);
 
-/// Takes in sessions on one protocol.
+/// Accepts sessions on one protocol.
 #[derive(Debug, Clone)]
 pub struct Listener {
     pub id: ObjectId,
     pub name: Name,
     pub spec: ListenerSpec,
-    /// The rulelist that decides over its sessions; it may not exist.
+    /// The rulelist for its sessions; it may not exist.
     pub rules: Name,
     pub options: ListenerOptions,
-    /// It leads to the API and the API has no authentication: bind to loopback, whatever `spec` says.
+    /// It routes to the API, which has no authentication: bind to loopback, regardless of `spec`.
     pub loopback_only: bool,
     /// The spec as it was given, for dumps.
     pub given: Json,
@@ -68,7 +68,7 @@ pub struct Cluster {
     pub options: ClusterOptions,
 }
 
-/// What a cluster speaks to its endpoints, or what it does itself (then it is virtual and has none).
+/// The protocol of a cluster; virtual clusters have no endpoints.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClusterSpec {
     Udp(UdpCluster),
@@ -117,16 +117,16 @@ pub struct MetricCluster {
     pub packet_counter_name: Option<String>,
 }
 
-/// One address that a cluster leads to.
+/// One address of a cluster.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     pub id: ObjectId,
     pub name: Name,
     /// An IP address, a DNS name, or the path of a socket file.
     pub address: String,
-    /// Stands in for the cluster's port.
+    /// Overrides the cluster's port.
     pub port: Option<u16>,
-    /// Zero takes no further sessions.
+    /// Zero gets no new sessions.
     pub weight: u32,
     pub state: EndpointState,
     /// The spec as it was given, for dumps.
@@ -138,7 +138,7 @@ pub struct Endpoint {
 pub enum EndpointState {
     #[default]
     Active,
-    /// Keeps its sessions, takes no further ones.
+    /// Keeps its sessions, gets no new ones.
     Draining,
 }
 
@@ -160,7 +160,7 @@ pub enum Balancer {
     },
 }
 
-/// One decision: if it matches, rewrite the metadata and take the route, or go on in another rulelist.
+/// If it matches: rewrite the metadata and use the route, or continue in another rulelist.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub id: ObjectId,
@@ -172,7 +172,7 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Matching {
     Always,
-    /// The predicate is invalid somewhere: whatever it was meant to keep out stays out.
+    /// The predicate is invalid, so it matches nothing.
     Never,
     When(Value),
 }
@@ -298,7 +298,7 @@ impl ClusterSpec {
         }
     }
 
-    /// Whether it has no endpoints and does the work itself.
+    /// Whether it is virtual: without endpoints.
     pub const fn is_virtual(&self) -> bool {
         !matches!(self, Self::Udp(_) | Self::Tcp(_) | Self::Uds(_) | Self::WebSocket(_) | Self::JsonSocket(_))
     }

@@ -55,7 +55,7 @@ pub fn list(state: &State, kind: Kind, recursive: bool) -> Json {
     Json::Array(state.list(kind).into_iter().map(|meta| one(state, kind, meta)).collect())
 }
 
-/// An object as it may be written again: like [`shallow`], but a cluster has its endpoints.
+/// An object in the form of a write: like [`shallow`], but a cluster includes its endpoints.
 pub fn writable(state: &State, kind: Kind, meta: &Meta) -> Json {
     let Some(found) = state.snapshot.clusters.get(meta.name()).filter(|_| kind == Kind::Cluster) else {
         return shallow(state, kind, meta);
@@ -67,7 +67,7 @@ pub fn writable(state: &State, kind: Kind, meta: &Meta) -> Json {
     Json::Object(view)
 }
 
-/// A hash of all that an object says, for ETag and for comparing from afar.
+/// A hash of an object, for ETag and for remote comparison.
 pub fn hash(state: &State, kind: Kind, meta: &Meta) -> String {
     let mut text = Vec::new();
     writable(state, kind, meta).write_sorted(&mut text);
@@ -101,7 +101,7 @@ fn members(state: &State, cluster: &super::types::Cluster) -> Json {
     Json::Array(vec![object([("name", (&*cluster.name).into()), ("spec", spec)])])
 }
 
-/// The object that a name stands for; a name without one says so.
+/// The object of a name; an unknown name is marked as stale.
 fn below(state: &State, kind: Kind, name: Option<&Json>) -> Json {
     let name = name.and_then(Json::as_str).unwrap_or_default();
     match state.meta(kind, name) {

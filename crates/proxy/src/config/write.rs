@@ -1,4 +1,4 @@
-//! Objects as clients write them become part of the configuration, inline ones as objects of their own.
+//! Adds objects as clients write them to the configuration; inline objects become separate ones.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use super::types::{
 pub struct Writer<'a> {
     pub state: &'a mut State,
     pub owner: Option<Name>,
-    /// Objects that are there are replaced; else they are a mistake.
+    /// Existing objects are replaced; else they are refused.
     pub replace: bool,
 }
 
-/// Where an object stands.
+/// Whether an object is at the top level or inside another.
 #[derive(Clone, Copy)]
 pub(super) enum Nesting<'a> {
     Top,
@@ -42,7 +42,7 @@ pub(super) struct Draft<'a> {
     written: u128,
 }
 
-/// What became of an object.
+/// The outcome of opening an object for writing.
 pub(super) enum Opened<'a> {
     /// The very same was written before.
     Unchanged(Name),
@@ -120,7 +120,7 @@ impl Writer<'_> {
             return Err(Refusal::limit("object", content));
         }
         if let Some((name, meta)) = named.as_ref().and_then(|name| Some((name, self.state.meta(kind, name)?))) {
-            // an inline object takes the place of one that came inline as well, from the same hand; endpoints of a
+            // an inline object replaces only an inline one of the same owner; endpoints of a
             // cluster that is written are not found here
             let inline = matches!(place, Nesting::Inside(_)) && kind != Kind::Endpoint;
             let mine = self.replace && (!inline || (meta.auto && meta.owner == self.owner));
@@ -392,7 +392,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_whitespace)
 }
 
-/// `options.mode` stands for `spec.options.mode`, which comes first.
+/// `options.mode` applies unless `spec.options.mode` is set.
 fn apply_mode(spec: &mut ListenerSpec, mode: Option<UdpMode>) -> Result<(), Refusal> {
     let udp = match spec {
         ListenerSpec::Udp(udp) => udp,
@@ -413,7 +413,7 @@ fn rulelist_view(name: &str, rules: &[Name]) -> Fields {
     view
 }
 
-/// Each field has its default singly.
+/// Each field has its own default.
 fn retry(draft: &Draft<'_>, warnings: &mut Vec<String>) -> Result<(Retry, Json), Refusal> {
     let default = Retry::default();
     let Some(given) = draft.fields.get("retry") else {

@@ -15,7 +15,7 @@ use super::{parse, spec};
 #[derive(Default)]
 struct PreviousEndpoints {
     by_name: BTreeMap<Name, Arc<Endpoint>>,
-    /// By what they lead to, newest first.
+    /// By spec, newest first.
     by_spec: BTreeMap<Vec<u8>, Vec<Name>>,
 }
 
@@ -42,7 +42,7 @@ impl Writer<'_> {
         Ok(name)
     }
 
-    /// Lets an endpoint drain, or takes it back into service.
+    /// Drains an endpoint, or puts it back into service.
     pub fn endpoint_state(&mut self, name: &str, to: EndpointState) -> Result<(), Refusal> {
         let before = self.state.endpoint(name).cloned().ok_or_else(Refusal::not_found)?;
         if before.state == to {
@@ -119,7 +119,7 @@ impl Writer<'_> {
         };
         let mut given = given.clone();
         if let (Some(kept), Json::Object(fields)) = (&kept, &mut given) {
-            // its record is written anew, under the name and the life it has
+            // its record is rewritten under the same name and id
             fields.set("name", &*kept.name);
             self.state.forget_endpoint(&kept.name);
         }
@@ -193,7 +193,7 @@ impl Writer<'_> {
         ))
     }
 
-    /// An endpoint's name is its own in the whole process, so one of another cluster is never replaced.
+    /// Endpoint names are unique in the process, so an endpoint of another cluster is never replaced.
     fn check_cluster_of(&self, cluster: &str, given: Option<&Json>) -> Result<(), Refusal> {
         let Some(name) = given.and_then(|given| given.get("name")).and_then(Json::as_str) else { return Ok(()) };
         match self.state.meta(Kind::Endpoint, name) {

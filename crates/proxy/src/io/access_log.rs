@@ -1,4 +1,4 @@
-//! One line of JSON for each session that is over.
+//! The access log: one line of JSON per finished session.
 
 use super::log::{Line, LogFile};
 use super::session::Session;
@@ -61,7 +61,7 @@ impl Worker {
     }
 }
 
-/// A session's name, without what tells its client cache_padded where addresses are cut.
+/// A session's name, with the client's address shortened if `cut`.
 fn session_name(session: &Session, cut: bool) -> String {
     match session.peer.filter(|_| cut) {
         Some(peer) => session.name.replacen(&format!("{}:{}", peer.ip(), peer.port()), &cut_address(peer.ip()), 1),

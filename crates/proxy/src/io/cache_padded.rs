@@ -1,8 +1,8 @@
-//! What several workers write to, kept off what they only read.
+//! Padding against false sharing between workers.
 
 use std::ops::Deref;
 
-/// A value in cache lines of its own: while one worker writes to it, others read its neighbours undisturbed.
+/// A value in its own cache lines, so that writes to it do not disturb readers of its neighbours.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct CachePadded<T>(pub T);

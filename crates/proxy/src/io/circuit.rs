@@ -1,4 +1,4 @@
-//! What a cluster takes and what not: circuits, the retry budget, and the health of endpoints as stages tell it.
+//! Circuit breakers, the retry budget, and passive health checks.
 
 use super::cluster::ClusterRuntime;
 use super::session::Stage;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 impl Worker {
-    /// Circuits: a cluster takes so many sessions and attempts, and no more.
+    /// Counts a stage against the limits of its cluster.
     pub(crate) fn count_stage(&self, stage: &mut Stage, cluster_runtime: &ClusterRuntime) -> Result<(), Failure> {
         let ClusterRuntime { cluster, cluster_state, .. } = cluster_runtime;
         let over = |limit: Option<usize>, count: &AtomicUsize| limit.is_some_and(|most| count.load(Relaxed) >= most);
@@ -35,14 +35,14 @@ impl Worker {
     pub(crate) fn record_failure(&self, stage: &Stage) {
         let (Some(state), Some(cluster)) = (&stage.state, &stage.cluster) else { return };
         let outlier = &cluster.options.outlier;
-        // All endpoints are looked at only if it matters.
+        // all endpoints are checked only if needed
         let matters = state.health.lock().is_last_failure(outlier);
         let may_eject =
             matters && self.clusters.get(&cluster.name).is_some_and(|cluster_runtime| cluster_runtime.may_eject());
         state.health.lock().failed(outlier, may_eject, self.now.ms);
     }
 
-    /// Lets a stage be tried again, unless its cluster has enough of that.
+    /// Allows a retry, unless the cluster is at its limit.
     pub(crate) fn admit_retry(&mut self, stage: &mut Stage) -> Option<Failure> {
         let (cluster_state, cluster) = (stage.cluster_state.as_ref()?, stage.cluster.as_ref()?);
         let most = cluster.options.max_retries.filter(|_| stage.retrying.is_none());
@@ -58,14 +58,14 @@ impl Worker {
         None
     }
 
-    /// A cluster takes no more of something.
+    /// Counts and reports a refusal.
     fn open_circuit(&self, cluster: &Cluster, limit: &'static str) -> Failure {
         self.stats.by_name.lock().circuits.count(&cluster.name, limit);
         Failure::unavailable(format!("Circuit breaker of cluster \"{}\" is open: {limit}", cluster.name))
     }
 }
 
-/// The endpoint of a stage answers.
+/// The endpoint of a stage has responded.
 pub(crate) fn confirm_endpoint(stage: &mut Stage) {
     stage.unconfirmed = false;
     if let Some(state) = &stage.state {
@@ -73,14 +73,14 @@ pub(crate) fn confirm_endpoint(stage: &mut Stage) {
     }
 }
 
-/// A stage is not about to be tried again any more.
+/// A stage is not retrying any more.
 pub(crate) fn finish_retry(stage: &mut Stage) {
     if let Some(cluster_state) = stage.retrying.take() {
         cluster_state.retrying.fetch_sub(1, Relaxed);
     }
 }
 
-/// An attempt is over, for better or worse.
+/// An attempt has ended.
 pub(crate) fn finish_pending(stage: &mut Stage) {
     if let Some(cluster_state) = stage.cluster_state.as_ref().filter(|_| std::mem::replace(&mut stage.pending, false)) {
         cluster_state.pending.fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Clusters while they run: balancing, circuits, the health of endpoints.
+//! Running clusters: load balancing, circuit breakers, endpoint health.
 
 use super::cache_padded::CachePadded;
 use super::health::Health;
@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// What all workers share of one cluster.
+/// The state of one cluster, shared by all workers.
 #[derive(Default)]
 pub(crate) struct ClusterState {
-    /// Stages that stand or connect.
+    /// Stages that are connected or connecting.
     pub sessions: AtomicUsize,
-    /// Stages that connect.
+    /// Stages that are connecting.
     pub pending: AtomicUsize,
     /// Stages between a failed attempt and the outcome of the next.
     pub retrying: AtomicUsize,
@@ -67,7 +67,7 @@ impl RetryBudget {
     }
 }
 
-/// What all workers share of one endpoint.
+/// The state of one endpoint, shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointState {
     pub sessions: AtomicUsize,
@@ -104,7 +104,7 @@ fn shared<T: Default>(map: &mut BTreeMap<ObjectId, Weak<T>>, id: ObjectId) -> Ar
     fresh
 }
 
-/// A cluster put together for its sessions: made once per change, away from the workers, and shared by them.
+/// A cluster prepared for sessions: built once per change outside of the workers, and shared by them.
 pub(crate) struct ClusterRuntime {
     pub cluster: Arc<Cluster>,
     pub cluster_state: Arc<ClusterState>,
@@ -112,7 +112,7 @@ pub(crate) struct ClusterRuntime {
     states: Vec<Arc<EndpointState>>,
 }
 
-/// Puts together the clusters that differ from those in force; the others stay as they are.
+/// Builds the clusters that changed; the others are kept.
 pub(crate) fn update_clusters(
     clusters: &Names<ClusterRuntime>,
     changes: impl Iterator<Item = (Name, Option<Arc<Cluster>>)>,
@@ -147,7 +147,7 @@ impl ClusterRuntime {
         matches!(self.cluster.balancer, BalancerKind::HashRing { key: Some(_) } | BalancerKind::Maglev { key: Some(_) })
     }
 
-    /// Chooses an endpoint by its place in the cluster; one that is left alone for a while is passed over.
+    /// Picks an endpoint, by its index in the cluster; ejected ones are skipped.
     pub(crate) fn pick(
         &self,
         metadata: &serde_json::Value,
@@ -172,7 +172,7 @@ impl ClusterRuntime {
         &self.states[at]
     }
 
-    /// Whether one more endpoint may be left alone.
+    /// Whether one more endpoint may be ejected.
     pub(crate) fn may_eject(&self) -> bool {
         let ejected = self.states.iter().filter(|state| !state.health.lock().is_fine()).count() + 1;
         ejected as f64 * 100.0 <= self.states.len() as f64 * self.cluster.options.outlier.max_ejected

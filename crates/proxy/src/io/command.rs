@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 pub(crate) enum Command {
-    /// Serve a port; also one that is served already and has another listener.
+    /// Serve a port; also one that is served already and got another listener.
     Attach(Arc<Port>),
-    /// No new sessions by this port; the known ones are served on.
+    /// Accept no new sessions on this port; existing ones continue.
     Detach(Arc<Port>),
-    /// End sessions of a listener that went and takes them along.
+    /// End the sessions of a deleted listener.
     EndOf(Arc<ListenerState>),
     List {
         filter: SessionFilter,
@@ -23,7 +23,7 @@ pub(crate) enum Command {
         limit: usize,
         reply: SyncSender<Vec<(u64, SessionDump)>>,
     },
-    /// Looks at a bounded number of sessions from a sequence number on, and treats those that fit.
+    /// Visits a bounded number of sessions from a sequence number on, and applies `how` to those that match.
     Sweep {
         filter: SessionFilter,
         from: u64,
@@ -31,7 +31,7 @@ pub(crate) enum Command {
         reply: SyncSender<SweepResult>,
     },
     GroupMessages(Vec<(Member, Vec<u8>)>),
-    /// A JSONSocket client is done with the session of a flow.
+    /// A JSONSocket client has ended the session of a flow.
     CloseNotice {
         flow: FlowKey,
         token: u64,
@@ -47,21 +47,21 @@ pub(crate) enum Command {
     },
     Drain,
     Stop,
-    /// Breaks the worker, to see that it comes back.
+    /// Makes the worker panic, to test its restart.
     #[cfg(test)]
     Fault,
 }
 
-/// What is done to sessions that fit.
+/// What is done to matching sessions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SweepAction {
     Count,
     End(Ending),
-    /// Marks what leaves by the filter's listener or cluster with a code point.
+    /// Sets the DSCP of packets to the filter's listener or cluster.
     Mark(u8),
 }
 
-/// What a sweep found, and where the next one begins.
+/// The outcome of a sweep, and where the next one begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SweepResult {
     pub worker: usize,

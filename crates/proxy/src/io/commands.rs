@@ -30,7 +30,7 @@ impl Worker {
                     }
                 }
             }
-            // Whoever asked may have stopped waiting; then nobody needs the answer.
+            // the caller may have timed out; then the reply is dropped
             Command::List { filter, from, limit, reply } => drop(reply.send(self.list(&filter, from, limit))),
             Command::Sweep { filter, from, how, reply } => drop(reply.send(self.sweep(&filter, from, how))),
             Command::GroupMessages(messages) => self.group_messages.extend(messages),

@@ -135,7 +135,7 @@ impl Worker {
             return self.join_virtual(session, stage, cluster);
         }
         let transport = if let ClusterSpec::JsonSocket(json) = &cluster.spec { &json.transport } else { &cluster.spec };
-        // a socket file that the cluster itself names stands in for endpoints
+        // a socket file in the cluster spec is used in place of endpoints
         let named =
             cluster.endpoints.is_empty() && matches!(transport, ClusterSpec::Uds(uds) if uds.filename.is_some());
         if !named && (session.stages[stage].endpoint.is_none() || found.is_none()) {
@@ -226,7 +226,7 @@ impl Worker {
         let socket = connect();
         let local = socket.as_ref().ok().and_then(|socket| sys::local_address(socket.as_raw_fd()).ok());
         let end = local.map(|local| (family, local));
-        entry.note(end, session.hops + 1);
+        entry.record(end, session.hops + 1);
         session.stages[stage].looped = end.map(Box::new);
         socket
     }

@@ -8,7 +8,7 @@ use super::loop_detection::LoopDetector;
 use super::port::{BindAddress, ListenerState, Port, bind_addresses, bind_error, is_optional};
 use super::resolve::{Lookup, Resolver};
 use super::ring::Ring;
-use super::shared::{InForce, SessionNames, Shared};
+use super::shared::{CurrentConfig, SessionNames, Shared};
 use super::stats::{DROPS, LIMITS, WorkerStats};
 use super::sys::{self, Buffers};
 use super::worker::{Worker, WorkerExit};
@@ -72,12 +72,12 @@ pub struct DataPlane {
     shared: Arc<Shared>,
     buffers: Buffers,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    ports: Mutex<Ports>,
+    ports: Mutex<ListeningPorts>,
 }
 
-/// Ports by address, and the listeners in force.
+/// ListeningPorts by address, and the listeners in force.
 #[derive(Default)]
-struct Ports {
+struct ListeningPorts {
     by_address: BTreeMap<BindAddress, Weak<Port>>,
     listeners: BTreeMap<Arc<str>, Running>,
 }
@@ -100,7 +100,7 @@ impl DataPlane {
         let descriptors = sys::raise_descriptor_limit();
         let rings = (0..workers).map(|_| Ring::new(COMMANDS)).collect::<io::Result<_>>()?;
         let shared = Arc::new(Shared {
-            in_force: ArcSwap::default(),
+            current: ArcSwap::default(),
             generation: AtomicU64::new(0),
             registry: super::cluster::Registry::default(),
             names: SessionNames::default(),
@@ -128,7 +128,7 @@ impl DataPlane {
         let listeners = std::mem::take(&mut self.ports.lock().listeners);
         listeners.values().flat_map(|running| &running.ports).for_each(|port| port.listener.store(None));
         drop(listeners);
-        self.tell_all(|| Command::Drain);
+        self.send_to_all(|| Command::Drain);
         while self.shared.counts.active.load(Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -137,7 +137,7 @@ impl DataPlane {
 
     /// Ends all sessions and all workers.
     pub fn stop(&self) {
-        self.tell_all(|| Command::Stop);
+        self.send_to_all(|| Command::Stop);
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a worker thread panicked");
@@ -156,7 +156,7 @@ impl DataPlane {
         &self.shared.stdio
     }
 
-    fn tell_all(&self, command: impl Fn() -> Command) {
+    fn send_to_all(&self, command: impl Fn() -> Command) {
         for ring in &self.shared.rings {
             if ring.push(command()).is_err() {
                 tracing::error!("a worker is overloaded: a command was dropped");
@@ -165,7 +165,7 @@ impl DataPlane {
     }
 
     /// Asks every worker and gathers the answers of those that are alive.
-    fn ask_all<T: Send>(&self, question: impl Fn(std::sync::mpsc::SyncSender<T>) -> Command) -> Vec<T> {
+    fn query_all<T: Send>(&self, question: impl Fn(std::sync::mpsc::SyncSender<T>) -> Command) -> Vec<T> {
         let (sender, receiver) = sync_channel(self.shared.rings.len());
         let asked = self.shared.rings.iter().filter(|ring| ring.push(question(sender.clone())).is_ok()).count();
         drop(sender);
@@ -197,7 +197,12 @@ impl DataPlane {
     }
 
     /// Opens the ports of a listener; those that exist are taken over.
-    fn open_ports(&self, ports: &Ports, listener: &Listener, admin: &Admin) -> Result<Vec<Arc<Port>>, BindError> {
+    fn open_ports(
+        &self,
+        ports: &ListeningPorts,
+        listener: &Listener,
+        admin: &Admin,
+    ) -> Result<Vec<Arc<Port>>, BindError> {
         let workers = self.shared.rings.len();
         let mut opened = Vec::new();
         for address in bind_addresses(listener, &self.shared.host_mapping) {
@@ -245,7 +250,7 @@ impl Engine for DataPlane {
             for port in &opened {
                 port.listener.store(Some(Arc::clone(&listener)));
                 ports.by_address.insert(port.bind_address.clone(), Arc::downgrade(port));
-                self.tell_all(|| Command::Attach(Arc::clone(port)));
+                self.send_to_all(|| Command::Attach(Arc::clone(port)));
             }
             kept.extend(opened.iter().cloned());
             ports.listeners.insert(name, Running { listener, ports: opened });
@@ -253,11 +258,11 @@ impl Engine for DataPlane {
         for running in gone {
             for port in running.ports.iter().filter(|port| !kept.iter().any(|kept| Arc::ptr_eq(kept, port))) {
                 port.listener.store(None);
-                self.tell_all(|| Command::Detach(Arc::clone(port)));
+                self.send_to_all(|| Command::Detach(Arc::clone(port)));
             }
             let edited = ports.listeners.contains_key(&running.listener.config.name);
             if running.listener.config.options.remove_orphan_sessions && !edited {
-                self.tell_all(|| Command::EndOf(Arc::clone(&running.listener)));
+                self.send_to_all(|| Command::EndOf(Arc::clone(&running.listener)));
             }
         }
         ports.by_address.retain(|_, port| port.strong_count() > 0);
@@ -281,7 +286,7 @@ impl Engine for DataPlane {
                 return SessionPage { sessions, next: Some(from.to_string()) };
             }
             let asked = |reply| Command::List { filter: filter.clone(), from, limit: want + 1, reply };
-            let mut slice: Vec<(u64, SessionDump)> = self.ask_all(asked).into_iter().flatten().collect();
+            let mut slice: Vec<(u64, SessionDump)> = self.query_all(asked).into_iter().flatten().collect();
             slice.sort_by_key(|(sequence, _)| *sequence);
             let more = slice.len() > want;
             slice.truncate(want);
@@ -350,19 +355,19 @@ impl DataPlane {
     /// Puts together the clusters that changed, here and not on a worker, and points the workers to the result.
     /// Puts a configuration in force; returns whose sessions are to be marked otherwise than they are.
     fn switch(&self, next: &Arc<Snapshot>) -> Vec<(SessionFilter, u8)> {
-        let before = self.shared.in_force.load();
+        let before = self.shared.current.load();
         let marks = marks(&before.snapshot, next);
         let changes = next.clusters.changes(&before.snapshot.clusters);
         let changes = changes.map(|(name, cluster)| (Arc::clone(name), cluster.cloned()));
         let clusters = update_clusters(&before.clusters, changes, &self.shared.registry, sys::monotonic_ms());
-        self.shared.in_force.store(Arc::new(InForce { snapshot: Arc::clone(next), clusters }));
+        self.shared.current.store(Arc::new(CurrentConfig { snapshot: Arc::clone(next), clusters }));
         self.shared.generation.store(next.generation, Release);
         marks
     }
 
     fn add_clusters(&self, total: &mut Stats) {
-        let in_force = self.shared.in_force.load();
-        for cluster_runtime in in_force.clusters.iter() {
+        let current = self.shared.current.load();
+        for cluster_runtime in current.clusters.iter() {
             let cluster = &cluster_runtime.cluster;
             if let ClusterSpec::Metric(metric) = &cluster.spec {
                 let meter = &cluster_runtime.cluster_state.meter;
@@ -459,58 +464,4 @@ fn start_worker(id: usize, shared: &Arc<Shared>, mut before: Option<Worker>) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::json::Json;
-    use crate::rest::{Access, Api, Settings};
-    use serde_json::json;
-    use std::net::UdpSocket;
-
-    fn ask(client: &UdpSocket) -> bool {
-        client.send(b"x").is_ok() && client.recv(&mut [0; 10]).is_ok()
-    }
-
-    #[test]
-    fn a_broken_worker_is_started_again_and_the_sessions_of_the_others_live() {
-        let plane = DataPlane::start(Options { workers: 2, ..Options::default() }).unwrap();
-        let access = Access::new(None, false, true).unwrap();
-        let api = Api::new(Arc::clone(&plane) as _, access, Settings::default());
-        let echo = json!([{ "action": { "route": { "destination": { "spec": { "protocol": "Echo" } } } } }]);
-        let spec = json!({ "protocol": "UDP", "port": 0, "address": "127.0.0.1" });
-        api.load(&Json::from(&json!({ "listeners": [{ "name": "l", "spec": spec, "rules": echo }] }))).unwrap();
-        let clients: Vec<UdpSocket> = (0..16).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
-        for client in &clients {
-            client.connect(plane.local_address("l").unwrap()).unwrap();
-            client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            assert!(ask(client));
-        }
-        let names = || -> Vec<String> {
-            let page = plane.sessions(&SessionFilter::default(), &Page::default());
-            page.sessions.into_iter().map(|session| session.name).collect()
-        };
-        let of_worker = |worker: usize| -> Vec<String> {
-            let asked = |name: &String, reply| {
-                let filter = SessionFilter { name: Some(name.clone()), ..SessionFilter::default() };
-                Command::Sweep { filter, from: 0, how: SweepAction::Count, reply }
-            };
-            let has = |name: &String| {
-                let swept = plane.ask_all(|reply| asked(name, reply));
-                swept.iter().any(|swept| (swept.worker, swept.count) == (worker, 1))
-            };
-            names().into_iter().filter(has).collect()
-        };
-        let (broken, other) = (of_worker(0), of_worker(1));
-        assert!(!broken.is_empty() && !other.is_empty(), "both workers have some of 16 clients");
-        plane.shared.rings[0].push(Command::Fault).ok().unwrap();
-        let until = Instant::now() + REPLY_TIMEOUT;
-        while plane.stats().worker_restarts == 0 {
-            assert!(Instant::now() < until, "the worker is not restarted");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        assert_eq!((of_worker(1), of_worker(0)), (other, vec![]));
-        assert_eq!(plane.stats().sessions_active as usize, 16 - broken.len());
-        assert!(clients.iter().all(ask), "the ports of the worker are served again");
-        assert_eq!(names().len(), 16);
-        plane.stop();
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What tells flows cache_padded: the socket they arrive at, and the peer.
+/// Identifies a flow: the socket it arrives on, and the peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FlowKey {
     /// In halves, so that it takes 24 bytes and not 32.
@@ -28,7 +28,7 @@ pub struct FlowTable {
 const EMPTY: u64 = 0;
 
 impl FlowTable {
-    /// The seed is random per process, so that nobody outside can choose flows that collide.
+    /// The seed is random per process, so that clients cannot choose colliding flows.
     pub fn new(seed: u64) -> Self {
         Self { seed, cells: vec![EMPTY; 64], used: 0 }
     }
@@ -88,7 +88,7 @@ impl FlowTable {
         let mut next = (at + 1) & mask;
         while self.cells[next] != EMPTY {
             let home = self.hash(&key_of(self.cells[next] as u32)) as usize & mask;
-            // The cell may move back if its home is not between the gap and where it stands.
+            // The cell may move back if its home is not between the gap and where it is.
             if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(gap) & mask) {
                 self.cells[gap] = self.cells[next];
                 self.cells[next] = EMPTY;

@@ -1,10 +1,10 @@
-//! Whether an endpoint is well, as far as its sessions tell.
+//! Passive health of endpoints, from the outcome of their sessions.
 
 use crate::config::types::Outlier;
 
-/// Longest time an endpoint is left alone.
+/// Longest ejection.
 const LONGEST_MS: u64 = 300_000;
-/// How long others wait for what becomes of a probe.
+/// How long other sessions wait for the outcome of a probe.
 const PROBE_MS: u64 = 1000;
 
 /// An endpoint's health; times are of the monotonic clock, in milliseconds.
@@ -13,12 +13,12 @@ pub(crate) enum Health {
     Fine {
         failures: u32,
     },
-    /// Left alone, for the `times`th time in a row.
+    /// Ejected for the `times`th time in a row.
     Ejected {
         until: u64,
         times: u32,
     },
-    /// Half open: one session tries it.
+    /// Half open: one session probes it.
     Probed {
         until: u64,
         times: u32,
@@ -36,7 +36,7 @@ impl Health {
         matches!(self, Self::Fine { .. })
     }
 
-    /// Whether a session may try it. After its time, whoever asks first is the probe.
+    /// Whether a session may use it. After the ejection time, the first caller is the probe.
     pub(crate) const fn takes(&mut self, now: u64) -> bool {
         match *self {
             Self::Fine { .. } => true,
@@ -54,7 +54,7 @@ impl Health {
         matches!(*self, Self::Fine { failures } if needed > 0 && failures.saturating_add(1) >= needed)
     }
 
-    /// A connection stands: enough for a probe, and not enough to forget that others were cut.
+    /// A connection was made: enough for a probe, but it does not reset the failure count.
     pub(crate) const fn connected(&mut self) {
         if let Self::Probed { .. } = self {
             self.succeeded();
@@ -65,7 +65,7 @@ impl Health {
         *self = Self::Fine { failures: 0 };
     }
 
-    /// Counts a failure; after enough of them the endpoint is left alone, each time for twice as long.
+    /// Counts a failure; after enough of them the endpoint is ejected, each time for twice as long.
     pub(crate) fn failed(&mut self, outlier: &Outlier, may_eject: bool, now: u64) {
         match *self {
             Self::Fine { failures } => {
@@ -73,7 +73,7 @@ impl Health {
                 *self =
                     if ejected { eject(outlier, 0, now) } else { Self::Fine { failures: failures.saturating_add(1) } };
             }
-            // A session from before the ejection says nothing that is not known.
+            // a session from before the ejection: already counted
             Self::Ejected { .. } => {}
             Self::Probed { times, .. } => *self = eject(outlier, times.saturating_add(1), now),
         }

@@ -1,4 +1,4 @@
-//! What a session's state machine asks for, done with sockets.
+//! Runs the actions of a session's state machine on its sockets.
 
 use super::circuit::{confirm_endpoint, finish_retry};
 use super::link::{Codec, Link};
@@ -19,11 +19,11 @@ use crate::transport::http::response::answer_error;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Clients of an endpoint that refused are not served for so long.
+/// How long a client is not served after its endpoint refused.
 const REFUSAL_MS: u64 = 100;
 
 impl Worker {
-    /// Does what the state machine asks for, up to its end.
+    /// Runs the actions of the state machine; returns how the session ended, if it did.
     pub(crate) fn run_actions(&mut self, session: &mut Session) -> Option<Finish> {
         while let Some(action) = session.machine.poll_action() {
             match action {
@@ -39,7 +39,7 @@ impl Worker {
         None
     }
 
-    /// Sets the timer to what the session waits for next.
+    /// Sets the timer to the next deadline of the session.
     fn arm(&mut self, session: &mut Session) {
         let retransmits = session.stages.iter().filter_map(|stage| {
             let handshake = stage.handshake.as_ref().filter(|handshake| handshake.retransmit_ms > 0)?;
@@ -71,7 +71,7 @@ impl Worker {
         }
     }
 
-    /// All stages stand.
+    /// All stages are connected.
     fn opened(&mut self, session: &mut Session) {
         self.stats.setup.observe(self.now.ms - session.created.ms);
         if matches!(session.handshake, ServerHandshake::Read(_)) {
@@ -120,7 +120,7 @@ impl Worker {
         }
     }
 
-    /// A stage that stood is gone.
+    /// A connected stage is lost.
     pub(crate) fn stage_lost(&mut self, session: &mut Session, at: usize, error: &io::Error, call: &str) {
         if session.machine.is_over() {
             return;
@@ -142,7 +142,7 @@ impl Worker {
         self.disconnect_stage(session, at - 1, &why);
     }
 
-    /// A stage that stood stands no more: the session connects it again, or ends.
+    /// A stage is disconnected: the session reconnects it, or ends.
     pub(crate) fn disconnect_stage(&mut self, session: &mut Session, stage: usize, why: &str) {
         session.splice = None;
         session.machine.handle_disconnect(stage, &session.cluster_name(stage + 1), why, self.now);
@@ -157,7 +157,7 @@ impl Worker {
         if at == 0 { self.source_lost(session) } else { self.stage_lost(session, at, error, "write") }
     }
 
-    /// A second has come at which a session may have been idle for too long.
+    /// Checks whether a session has been idle for too long.
     pub(crate) fn handle_idle(&mut self, key: Key) {
         let Some(session) = self.sessions.get(key) else { return };
         let waiting = matches!(session.handshake, ServerHandshake::Waiting(_));
@@ -180,11 +180,11 @@ impl Worker {
         }
     }
 
-    /// Takes a session down.
+    /// Removes a session.
     pub(crate) fn finish(&mut self, mut session: Box<Session>, finish: Finish) {
         let key = session.key;
         self.flush_replies();
-        // After a fault nothing is known of what was said last.
+        // after a panic the state of the protocols is unknown
         if finish != Finish::Fault {
             self.notify_peers(&mut session);
         }
@@ -212,7 +212,7 @@ impl Worker {
         }
     }
 
-    /// Tells the client, in its protocol, that it is over.
+    /// Notifies client and endpoints of the end, in their protocols.
     fn notify_peers(&mut self, session: &mut Session) {
         let error = session.machine.error().map(|(message, content)| (message, content.to_owned()));
         if let ServerHandshake::Read(_) = session.handshake {
@@ -282,7 +282,7 @@ impl Worker {
     }
 }
 
-/// Whether a stage stands.
+/// Whether a stage is connected.
 fn is_ready(session: &Session, at: usize) -> bool {
     use crate::proto::session::StageStatus;
     matches!(session.machine.stage_status(at - 1), StageStatus::Ready | StageStatus::Finalizing)

@@ -23,7 +23,7 @@ pub(crate) struct Line {
     pub bytes: Vec<u8>,
 }
 
-/// A file inside a directory; no link leads out of it.
+/// A file inside a directory; links out of it are not followed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogFile {
     pub directory: PathBuf,

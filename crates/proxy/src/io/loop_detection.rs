@@ -1,15 +1,15 @@
-//! Sessions that lead back to this very proxy.
+//! Detection of routing loops through this proxy.
 //!
-//! That may be meant, so it is not forbidden: it is counted. A connection to a listener of ours is noted with the
-//! hops behind it before its first byte is sent, and found again when it comes in. Between proxies the count travels
-//! as a label.
+//! A session may connect to a listener of this proxy on purpose, so hops are counted, not forbidden. A connection to an own
+//! listener is recorded with its hops before its first byte is sent, and found again when it is accepted. Between proxies
+//! the count is carried as a label.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Hops that a session may have behind it.
+/// Maximum hops of a session.
 pub(crate) const MAX_HOPS: u8 = 8;
 
 /// What a socket speaks.
@@ -29,14 +29,14 @@ pub(crate) struct LoopDetector {
     hops: Mutex<BTreeMap<End, u8>>,
 }
 
-/// Room for one more; while it is held, nobody who comes in is looked up.
+/// A new entry; while it is held, lookups of accepted connections wait.
 pub(crate) struct Entry<'a> {
     loops: &'a LoopDetector,
     hops: MutexGuard<'a, BTreeMap<End, u8>>,
 }
 
 impl LoopDetector {
-    /// To be held while connecting, so that the other end is not accepted before it is noted.
+    /// Held while connecting, so that the other end is not accepted before it is recorded.
     pub(crate) fn entry(&self) -> Entry<'_> {
         self.noted.fetch_add(1, SeqCst);
         Entry { loops: self, hops: self.hops.lock() }
@@ -48,15 +48,15 @@ impl LoopDetector {
         }
     }
 
-    /// Hops behind a client: none, unless it is a connection of our own.
-    pub(crate) fn behind(&self, end: End) -> u8 {
+    /// Hops of a client: 0, unless it is an own connection.
+    pub(crate) fn hops_of(&self, end: End) -> u8 {
         if self.noted.load(SeqCst) == 0 { 0 } else { self.hops.lock().get(&end).copied().unwrap_or(0) }
     }
 }
 
 impl Entry<'_> {
     /// Notes a connection; nothing if there is none.
-    pub(crate) fn note(mut self, end: Option<End>, hops: u8) {
+    pub(crate) fn record(mut self, end: Option<End>, hops: u8) {
         if end.is_none_or(|end| self.hops.insert(end, hops).is_some()) {
             self.loops.noted.fetch_sub(1, SeqCst);
         }
@@ -71,12 +71,12 @@ mod tests {
     fn hops_are_found_while_the_connection_lives() {
         let loops = LoopDetector::default();
         let end = |port| (Family::Tcp, SocketAddr::from(([127, 0, 0, 1], port)));
-        loops.entry().note(Some(end(1)), 3);
-        loops.entry().note(None, 9);
-        assert_eq!((loops.behind(end(1)), loops.behind(end(2))), (3, 0));
-        assert_eq!(loops.behind((Family::Udp, end(1).1)), 0);
+        loops.entry().record(Some(end(1)), 3);
+        loops.entry().record(None, 9);
+        assert_eq!((loops.hops_of(end(1)), loops.hops_of(end(2))), (3, 0));
+        assert_eq!(loops.hops_of((Family::Udp, end(1).1)), 0);
         loops.leave(end(1));
         loops.leave(end(1));
-        assert_eq!((loops.behind(end(1)), loops.noted.load(SeqCst)), (0, 0));
+        assert_eq!((loops.hops_of(end(1)), loops.noted.load(SeqCst)), (0, 0));
     }
 }

@@ -1,15 +1,14 @@
 //! Sockets and clocks around the state machines of `proto`.
 //!
 //! ```text
-//!   DataPlane --ring--> Worker (one per core): epoll
-//!                         port ---- udp ----> fast path: flow table, gather, send
-//!                           |                     |
-//!                         pending (WS, HTTP)   relay <--> stream, link
-//!                           |                     |
-//!                         setup --> connect --> life (proto::session)
+//!   DataPlane --commands--> Worker (one per core): epoll
+//!                             accept --> transport::*::listen --> setup --> session
+//!                             udp_path: flow table, batches        |
+//!                             stream, relay <--------------------> connect --> transport::*::connect
 //! ```
-//! A worker shares nothing with the others on the packet path. A session belongs to the worker that its client's
-//! packets arrive at; only Sync groups cross over, batch by batch.
+//! [`worker::Worker`] is made of parts with methods of their own: `table` (sessions), `ports`, `timers`, `udp_path`,
+//! `group_messages`, `outbox`, `rules`. A worker shares nothing with the others on the packet path. A session belongs to
+//! the worker that its client's packets arrive at; only messages of Sync groups go to other workers, in batches.
 #![expect(unsafe_code, reason = "batched socket calls have no safe form; every block carries its argument")]
 #![expect(
     clippy::cast_possible_truncation,

@@ -1,8 +1,7 @@
-//! The names of sessions, and who has one.
+//! Session names, and how a session is found by name.
 //!
-//! The name of a UDP session tells its flow and a number, so no two have the same one, and it is found by its flow.
-//! Sessions of this kind come by the hundred thousand: nothing that workers share is asked for them. All other names
-//! are claimed, see [`SessionNames`](super::shared::SessionNames).
+//! The name of a UDP session contains its flow and a number, so it is unique, and the session is found by its flow. There
+//! may be hundreds of thousands of them, so they use no state shared by workers. All other names are claimed, see [`SessionNames`](super::shared::SessionNames).
 
 use super::address_text::{parse_address, push_address, push_number};
 use super::flow::FlowKey;
@@ -18,14 +17,14 @@ impl Worker {
     /// Gives a name to a session that has a slot.
     pub(crate) fn name_for(&mut self, session: &Session) -> Box<str> {
         write_name(&mut self.name, session);
-        if tells_flow(session) {
+        if contains_flow(session) {
             return (*self.name).into();
         }
         self.shared.names.claim(&self.name, SessionLocation { worker: self.id, key: session.key })
     }
 
     pub(crate) fn release_name(&self, session: &Session) {
-        if !tells_flow(session) {
+        if !contains_flow(session) {
             self.shared.names.release(&session.name);
         }
     }
@@ -37,7 +36,7 @@ impl Worker {
         keys.filter_map(|key| self.sessions.get(key)).find(|session| *session.name == *name)
     }
 
-    /// Sessions of the flow that a name tells: one at most, unless ports differ by nothing but the network they are in.
+    /// Sessions of the flow in a name: one at most, unless ports differ only in their network.
     fn keys_of_flow(&self, name: &str) -> Option<impl Iterator<Item = Key>> {
         let mut ends = name.strip_prefix("UDP:")?.split('-');
         let (peer, local) = (parse_address(ends.next()?)?, ends.next()?);
@@ -52,8 +51,8 @@ impl Worker {
     }
 }
 
-/// Whether a session's name tells its flow.
-fn tells_flow(session: &Session) -> bool {
+/// Whether a session's name contains its flow.
+fn contains_flow(session: &Session) -> bool {
     matches!(session.listener.config.spec, ListenerSpec::Udp(_))
 }
 

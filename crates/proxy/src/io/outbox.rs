@@ -1,4 +1,4 @@
-//! Messages on their way: what one read brought leaves with few calls.
+//! Outgoing messages of one read, sent with few calls.
 
 use super::sys::{Gather, Sent};
 use std::os::fd::RawFd;

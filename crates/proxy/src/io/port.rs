@@ -1,8 +1,8 @@
-//! Open sockets of listeners, cache_padded from the listeners themselves.
+//! Open sockets of listeners, separate from the listeners themselves.
 //!
-//! Sessions answer through the socket they came in by. So when a listener goes, its datagram sockets stay until
-//! their last session ends, and a listener that comes back to the same address takes them over: two sockets on one
-//! port would tear flows cache_padded.
+//! Sessions send replies through the socket that they arrived on. When a listener is deleted, its datagram sockets stay
+//! open until their last session ends, and a new listener on the same address takes them over: two sockets on one port
+//! would split flows.
 
 use super::address_text::push_address;
 use super::cache_padded::CachePadded;

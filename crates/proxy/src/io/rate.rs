@@ -1,6 +1,6 @@
-//! Token buckets: so many packets and bytes per second, asked once per batch and shared by all workers.
+//! Token buckets for packets and bytes per second, used once per batch and shared by all workers.
 //!
-//! Rates count what clients send. Datagrams beyond them are dropped; of a stream the next bytes are read later.
+//! Rates apply to what clients send. Datagrams above the rate are dropped; reading from streams is delayed.
 
 use crate::config::types::{DropPolicy, Qos};
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Sources that are told cache_padded; beyond that what is known of them is forgotten.
+/// Maximum number of sources; above it all are forgotten.
 const SOURCES: usize = 65_536;
 /// A bucket of bytes always takes one whole datagram.
 const LARGEST: f64 = 65_536.0;

@@ -42,7 +42,7 @@ impl Worker {
         }
     }
 
-    /// Which of some datagrams the rates let pass; the others are counted.
+    /// Which of some datagrams the rate limits allow; the others are counted as dropped.
     pub(crate) fn apply_rate_limits(&self, session: &Session, sizes: &[usize]) -> Range<usize> {
         let source = session.peer.map(|peer| peer.ip());
         let mut passing = 0..sizes.len();
@@ -68,7 +68,7 @@ impl Worker {
         self.forward(session, at, message);
     }
 
-    /// Passes a message on from a place on the way, or keeps it until the session stands.
+    /// Forwards a message from a place on the path, or queues it until the session is connected.
     pub(crate) fn forward(&mut self, session: &mut Session, from: usize, message: Message<'_>) {
         if session.machine.is_over() {
             return;
@@ -119,7 +119,7 @@ impl Worker {
         self.setup_queue_bytes += message.data.len();
     }
 
-    /// Passes on what waited for the session to stand.
+    /// Forwards what was queued during setup.
     pub(crate) fn drain_setup_queue(&mut self, session: &mut Session) {
         while let Some((from, text, data)) = session.setup_queue.as_mut().and_then(|held| held.pop()) {
             self.setup_queue_bytes -= data.len();
@@ -149,7 +149,8 @@ impl Worker {
                 }
             }
             Link::UnixPeer(peer) => {
-                if peer.is_unnamed() || sys::send_to_unix(fd.unwrap_or(-1), message.data, peer).is_err() {
+                let sent = fd.filter(|_| !peer.is_unnamed()).map(|fd| sys::send_to_unix(fd, message.data, peer));
+                if !matches!(sent, Some(Ok(_))) {
                     self.count_drop(Drop::Send, 1);
                 }
             }
@@ -226,7 +227,7 @@ impl Worker {
         }
     }
 
-    /// Works through what one read brought; the messages that this sends leave together at the end.
+    /// Handles the data of one read; the messages that this sends leave together at the end.
     pub(crate) fn gathering(&mut self, session: &mut Session, work: impl FnOnce(&mut Self, &mut Session)) {
         self.outbox.open = true;
         work(self, session);
@@ -260,7 +261,7 @@ impl Worker {
     }
 }
 
-/// Errors of a connected datagram socket that mean that nobody is there.
+/// Errors of a connected datagram socket that mean that the peer is gone.
 fn is_loss(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

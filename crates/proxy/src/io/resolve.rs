@@ -1,9 +1,8 @@
-//! Names of endpoints, looked up on threads of their own.
+//! DNS names of endpoints, resolved on separate threads.
 //!
-//! The system's own lookup is used, so that `/etc/hosts`, search domains and whatever else the machine is set up
-//! with hold here too. It does not tell how long an answer is good for. So a name that is used is asked for again
-//! every `ttl_min` seconds, while sessions go on with the last answer; and if the name service fails, that answer
-//! is used for `ttl_max` seconds more.
+//! The system resolver is used, so that `/etc/hosts`, search domains and other settings of the machine apply. It does not
+//! report TTLs, so a name in use is resolved again every `ttl_min` seconds, while sessions use the last answer; if
+//! resolving fails, that answer is used for `ttl_max` seconds more.
 
 use super::command::Command;
 use super::ring::Ring;
@@ -45,7 +44,7 @@ struct Question {
     asker: Option<Asker>,
 }
 
-/// Who waits for an answer; nobody, where an answer is only made fresh again.
+/// The stage that waits for an answer; none for a refresh.
 struct Asker {
     session: Key,
     stage: usize,

@@ -18,11 +18,11 @@ pub(crate) struct Rules {
     decisions: BTreeMap<ObjectId, Arc<Decision>>,
 }
 
-/// A rulelist, put together.
+/// A compiled rulelist.
 struct List {
     id: ObjectId,
     compiled: mesh::RuleList,
-    /// Where its first rule takes everyone as they are, nobody's metadata is looked at.
+    /// Set if the first rule matches every session without a rewrite: then no metadata is needed.
     always: Option<Arc<Decision>>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Found {
 }
 
 impl Rules {
-    /// Rulelists are put together again after a change; compiled rules stay while they are used.
+    /// Drops compiled rulelists after a change; compiled rules stay.
     pub(crate) fn forget(&mut self) {
         self.lists.clear();
         self.decisions.clear();
@@ -53,7 +53,7 @@ impl Rules {
         }
     }
 
-    /// What a rulelist decides without a look at anybody's metadata.
+    /// The decision of a rulelist that does not depend on metadata.
     pub(crate) fn always(&mut self, start: &Name, snapshot: &Snapshot) -> Option<Arc<Decision>> {
         if !self.lists.contains_key(start) {
             self.compile(start, snapshot);
@@ -61,7 +61,7 @@ impl Rules {
         self.lists.get(start)?.always.clone()
     }
 
-    /// What a lookup decided; sessions that are taken alike share it.
+    /// The decision of a lookup, shared by sessions with the same outcome.
     pub(crate) fn decision(&mut self, found: &Found, route: &Arc<Route>) -> Arc<Decision> {
         let known = self.decisions.get(&found.rule_id);
         let alike = |known: &&Arc<Decision>| known.rulelists == found.rulelists && Arc::ptr_eq(&known.route, route);

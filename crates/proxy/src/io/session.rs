@@ -19,31 +19,30 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What the packet path touches of a session, and nothing else: one cache line on the way to the endpoint, and a
-/// second one on the way back.
+/// The part of a session that the packet path uses: one cache line towards the endpoint, and a second one for replies.
 #[derive(Clone, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Hot {
     pub key: FlowKey,
-    /// Datagrams go straight there; negative: they take the long way.
+    /// The socket for the fast path; negative: the slow path.
     pub upstream: i32,
     pub generation: u32,
     /// When a packet last passed, in either direction.
     pub seen: u64,
     pub packets_in: u64,
     pub bytes_in: u64,
-    /// The batch that last saw this session, and its group there.
+    /// The last batch with this session, and its group there.
     pub batch: u32,
     pub group: u16,
     /// The route refuses segmented messages.
     pub singly: bool,
-    /// Nothing has come back from the endpoint yet.
+    /// The endpoint has not responded yet.
     pub unconfirmed: bool,
     pub packets_out: u64,
     pub bytes_out: u64,
     pub peer: SockAddr,
-    /// The endpoint's datagrams come joined where they can. Sessions are many, and most get one answer at a time: only
-    /// one that got several is worth the call.
+    /// GRO is enabled on the endpoint's socket. Most sessions get one reply at a time, so it is enabled only after several
+    /// arrived at once.
     pub joined: bool,
 }
 
@@ -57,18 +56,18 @@ pub(crate) struct Session {
     pub name: Box<str>,
     pub machine: SessionMachine,
     pub listener: Arc<ListenerState>,
-    /// The port that answers leave by, for clients without a connection.
+    /// The port for replies, for clients without a connection.
     pub port: Option<Arc<Port>>,
     pub local: SocketAddr,
     pub peer: Option<SocketAddr>,
     pub source: Link,
     pub handshake: ServerHandshake,
-    /// Absent where it follows from the addresses.
+    /// Absent if it follows from the addresses.
     pub metadata: Option<Box<Value>>,
-    /// The rule wrote `/HTTP/url/host`, and so it counts.
+    /// The rule rewrote `/HTTP/url/host`, so it is used.
     pub rewrote_host: bool,
     pub rewrote_port: bool,
-    /// Shared by all sessions that a rule takes alike.
+    /// Shared by sessions with the same outcome of the rules.
     pub decision: Option<Arc<Decision>>,
     pub stages: SmallVec<[Stage; 1]>,
     pub setup_queue: Option<Box<SetupQueue>>,
@@ -77,13 +76,13 @@ pub(crate) struct Session {
     /// When the worker looks at it next; 0 for never.
     pub timer: u64,
     pub idle_ms: u64,
-    /// When the client's stream is read again; 0 if it is not held back by a rate.
+    /// When reading from the client resumes; 0 if it is not paused by a rate limit.
     pub resume_at: u64,
-    /// Proxies behind the client, this one included each time it was passed.
+    /// Proxies that the client passed, counting this one each time.
     pub hops: u8,
 }
 
-/// How far a JSONSocket client's header has come.
+/// The state of a JSONSocket client's header.
 #[derive(Default)]
 pub(crate) enum ServerHandshake {
     /// Not a JSONSocket, or done with it.
@@ -95,7 +94,7 @@ pub(crate) enum ServerHandshake {
     Read(Box<[u8]>),
     /// It was answered; a repetition before any data is answered again.
     Answered(Box<[u8]>),
-    /// Data has come; the client's farewell will have this word.
+    /// Data has arrived; the client's close notice will have this token.
     Open(u64),
 }
 
@@ -127,7 +126,7 @@ pub(crate) struct Decision {
     pub lookup: Arc<Lookup>,
 }
 
-/// One stage of a session's way.
+/// One stage of a session's path.
 pub(crate) struct Stage {
     pub cluster_name: Name,
     pub cluster: Option<Arc<Cluster>>,
@@ -141,11 +140,11 @@ pub(crate) struct Stage {
     pub pending: bool,
     /// Counted among the cluster's retries.
     pub retrying: Option<Arc<ClusterState>>,
-    /// It stands and nothing has come back yet.
+    /// Connected, but the endpoint has not responded yet.
     pub unconfirmed: bool,
     /// What this session passes through a Metric cluster, where sessions are counted.
     pub meter: Option<Arc<Meter>>,
-    /// It leads to a listener of this proxy, from this end.
+    /// The local end, if it connects to a listener of this proxy.
     pub looped: Option<Box<End>>,
     /// Addresses of its name that were tried.
     pub tries: u16,
@@ -159,7 +158,7 @@ pub(crate) struct ClientHandshake {
     pub sent_at: u64,
 }
 
-/// Messages that wait for the session to stand, and where they came in.
+/// Messages queued until the session is connected, with their place on the path.
 #[derive(Default)]
 pub(crate) struct SetupQueue {
     messages: VecDeque<(usize, bool, Vec<u8>)>,

@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Worker {
-    /// Gives a client a slot and a name, unless a cap stands against it.
+    /// Gives a client a slot and a name, unless a limit is reached.
     pub(crate) fn admit(&mut self, incoming: Incoming) -> Option<Box<Session>> {
         if !self.has_room(&incoming) {
             self.count_drop(Drop::Cap, 1);
             return None;
         }
         let family = if matches!(incoming.source, Link::UdpPeer) { Family::Udp } else { Family::Tcp };
-        let hops = incoming.peer.map_or(0, |peer| self.shared.loops.behind((family, peer)));
+        let hops = incoming.peer.map_or(0, |peer| self.shared.loops.hops_of((family, peer)));
         if hops > MAX_HOPS {
             self.count_drop(Drop::Loop, 1);
             return None;
@@ -72,7 +72,7 @@ impl Worker {
         Some(session)
     }
 
-    /// Takes an admitted session to its route, or waits for its header.
+    /// Routes an admitted session, or waits for its header.
     pub(crate) fn begin(&mut self, session: Box<Session>) {
         let seconds = if matches!(session.handshake, ServerHandshake::Waiting(_)) {
             session.listener.setup_seconds() + 1
@@ -105,7 +105,7 @@ impl Worker {
         session.decision = Some(decision);
     }
 
-    /// Lets the rules look at a session; nothing if they refuse it.
+    /// Applies the rules to a session; `None` if they refuse it.
     fn decide(&mut self, session: &mut Session) -> Option<Arc<Decision>> {
         let snapshot = Arc::clone(&self.snapshot);
         let mut metadata = session.metadata();
@@ -175,7 +175,7 @@ impl Worker {
         options.evict == Evict::Lru && self.evict(listener, incoming.peer.filter(|_| of_source))
     }
 
-    /// Ends the session of a listener that was idle for longest; of one source, if that is what is full.
+    /// Ends the least recently used session of a listener; of one source, if its limit is reached.
     fn evict(&mut self, listener: &Arc<ListenerState>, source: Option<SocketAddr>) -> bool {
         let source = source.map(|peer| source_of(peer.ip()));
         let fits = |session: &Session| {

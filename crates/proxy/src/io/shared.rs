@@ -1,4 +1,4 @@
-//! What workers share: the configuration, the names of sessions, and the ways to each other.
+//! State shared by workers: the configuration, session names, and their command queues.
 
 use super::cache_padded::CachePadded;
 use super::cluster::{ClusterRuntime, Registry};
@@ -24,13 +24,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The configuration in force, with its clusters put together.
 #[derive(Default)]
-pub(crate) struct InForce {
+pub(crate) struct CurrentConfig {
     pub snapshot: Arc<Snapshot>,
     pub clusters: Names<ClusterRuntime>,
 }
 
 pub(crate) struct Shared {
-    pub in_force: ArcSwap<InForce>,
+    pub current: ArcSwap<CurrentConfig>,
     /// Of what is in force: cheap to look at once per loop.
     pub generation: AtomicU64,
     pub registry: Registry,
@@ -111,8 +111,8 @@ impl Shared {
         self.counts.sequence.fetch_add(1, Relaxed)
     }
 
-    /// Whether a descriptor is one of the last, which are not for sessions: the API, logs and listeners need some. The
-    /// kernel gives out the lowest number that is free, so a number tells how many are in use.
+    /// Whether a descriptor is one of those reserved for the API, logs and listeners. The kernel returns the lowest free
+    /// number, so the number shows how many are in use.
     pub(crate) fn is_reserved(&self, descriptor: RawFd) -> bool {
         usize::try_from(descriptor).is_ok_and(|number| number >= self.most_sessions)
     }

@@ -1,4 +1,4 @@
-//! Slots that keep their number while they are used, each with a generation that tells a new tenant from an old one.
+//! A slab: slots keep their number while they are used, and a generation detects stale keys.
 
 /// Names one tenant of one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -82,7 +82,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The tenant of a slot, whoever it is, and its key.
+    /// The current tenant of a slot, and its key.
     pub fn at(&self, slot: u32) -> Option<(Key, &T)> {
         let entry = self.slots.get(slot as usize)?;
         Some((Key { slot, generation: entry.generation }, entry.tenant.as_ref()?))

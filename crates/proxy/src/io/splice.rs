@@ -29,7 +29,7 @@ impl Splice {
 }
 
 /// What one direction waits for.
-pub(crate) struct Waits {
+pub(crate) struct Interest {
     pub reads: bool,
     pub writes: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) fn move_bytes(
     way: usize,
     ends: [i32; 2],
     moved: &mut (u64, u64),
-) -> Result<Waits, (usize, io::Error)> {
+) -> Result<Interest, (usize, io::Error)> {
     let (from, to) = (ends[way], ends[1 - way]);
     let mut writes = false;
     for _ in 0..ROUNDS {
@@ -81,5 +81,5 @@ pub(crate) fn move_bytes(
         splice.end_sent[way] = true;
         sys::end_writing(to);
     }
-    Ok(Waits { reads: !splice.ended[way] && splice.pipes[way].held() == 0, writes })
+    Ok(Interest { reads: !splice.ended[way] && splice.pipes[way].held() == 0, writes })
 }

@@ -36,13 +36,13 @@ pub(crate) enum Drop {
     Rate,
     Cap,
     NoRoute,
-    /// It would have led back to where it came from.
+    /// A routing loop.
     Loop,
 }
 
 pub(crate) const DROPS: [&str; 7] = ["kernel_queue", "setup_queue", "send", "rate", "cap", "no_route", "loop"];
 
-/// Limits that sessions meet, of `admin.limits` where nothing else is said; the order is that of [`LIMITS`].
+/// Limits, those of `admin.limits` unless noted; the order is that of [`LIMITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Metadata,
@@ -108,7 +108,7 @@ pub(crate) struct WorkerStats {
     pub bytes_out: Counter,
     pub drops: [Counter; DROPS.len()],
     pub limits: [Counter; LIMITS.len()],
-    /// Lines for log files that came faster than they were written.
+    /// Log lines dropped because the writer was too slow.
     pub log_drops: Counter,
     pub retries: Counter,
     pub segments_in: Counter,
@@ -134,8 +134,7 @@ pub(crate) struct ByName {
     pub circuits: Labelled,
 }
 
-/// Counts by name and a label. What is counted already is found without a copy of its name: workers would take turns
-/// at the count of its holders.
+/// Counts by name and a label. A known name is not cloned: workers would contend on its reference count.
 #[derive(Debug, Default)]
 pub(crate) struct Labelled(BTreeMap<Name, BTreeMap<&'static str, u64>>);
 
@@ -171,7 +170,7 @@ impl WorkerStats {
         self.limits[limit as usize].add(1);
     }
 
-    /// Forgets objects that are gone, so that counts do not grow with every name there ever was.
+    /// Drops the counters of deleted objects.
     pub(crate) fn forget_gone(&self, snapshot: &Snapshot) {
         let mut by_name = self.by_name.lock();
         let ByName { listeners, clusters, rules, circuits } = &mut *by_name;

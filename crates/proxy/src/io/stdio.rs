@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Bytes of one read.
 const ROOM: usize = 65_536;
 
-/// Who has standard input, and the thread that reads it.
+/// The session that has standard input, and the thread that reads it.
 #[derive(Default)]
 pub(crate) struct Stdio {
     state: Mutex<State>,
@@ -21,7 +21,7 @@ pub(crate) struct Stdio {
 struct State {
     holder: Option<Member>,
     reads: bool,
-    /// Stands for standard input.
+    /// Used in place of standard input.
     input: Option<Box<dyn Read + Send>>,
 }
 
@@ -59,7 +59,7 @@ impl Stdio {
         }
     }
 
-    /// Reads to the end; what comes while nobody has standard input waits for the next who does.
+    /// Reads to the end; input without a session waits for the next session.
     fn read(&self, mut input: Box<dyn Read + Send>, rings: &[Arc<Ring<Command>>]) {
         let mut buffer = vec![0; ROOM];
         while let Ok(n) = input.read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! Byte streams: reading, writing, holding back, and the end of either half.
+//! Byte streams: reading, writing, back pressure, and half-close.
 
 use super::link::{Codec, HIGH_WATER, Link, Written, connection_reset};
 use super::session::Session;
@@ -14,11 +14,11 @@ use crate::proto::ws::code;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Reads of one stream per event, so that others get their turn.
+/// Reads of one stream per event, so that other sockets are served too.
 const READS: usize = 4;
 /// Bytes of one read where a rate is limited, so that pauses are short.
 const LIMITED_READ: usize = 16 * 1024;
-/// How long a session lives without traffic after its client has ended its half and that cannot be passed on.
+/// Idle timeout after a half-close that cannot be forwarded.
 const AFTER_END_MS: u64 = 5000;
 
 impl Worker {
@@ -83,7 +83,7 @@ impl Worker {
         self.watch_stream(session, at);
     }
 
-    /// The transport of a stage stands; a JSONSocket goes on from here.
+    /// The transport of a stage is connected; a JSONSocket continues with its handshake.
     pub(crate) fn transport_connected(&mut self, session: &mut Session, at: usize) {
         if session.stages[at - 1].handshake.is_some() {
             self.send_handshake(session, at - 1);
@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Counts bytes of a client whose rates are limited, and reads no more of them until that is made up for.
+    /// Charges bytes of a rate-limited client, and pauses reading until the rate allows more.
     fn charge(&mut self, session: &mut Session, packets_before: u64, bytes: usize) {
         let now = self.now.ms;
         let whole = matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
@@ -141,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// Reads a client again that a rate held back.
+    /// Resumes reading from a rate-limited client.
     pub(crate) fn resume_source(&mut self, session: &mut Session) {
         session.resume_at = 0;
         if session.machine.is_open() {
@@ -201,7 +201,7 @@ impl Worker {
         self.input_ended(session, at);
     }
 
-    /// Passes the end of a half on, as far as the next socket can say it.
+    /// Forwards a half-close, as far as the next socket supports it.
     pub(crate) fn input_ended(&mut self, session: &mut Session, at: usize) {
         if !session.machine.is_open() {
             return;
@@ -235,7 +235,7 @@ impl Worker {
         }
     }
 
-    /// Whether nothing that enters after `at` ever comes out again.
+    /// Whether a stage after `at` swallows all messages.
     fn swallows(session: &Session, at: usize) -> bool {
         let mut next = session.after(at);
         while next != 0 && session.is_virtual(next) {
@@ -248,7 +248,7 @@ impl Worker {
         false
     }
 
-    /// Ends a session of streams when every half has ended.
+    /// Ends a session of streams when all halves are closed.
     fn end_if_done(&mut self, session: &mut Session) {
         let mut streams = 0;
         for at in 0..=session.stages.len() {
@@ -272,7 +272,7 @@ impl Worker {
         }
     }
 
-    /// Stops reading what flows into a crowded stream.
+    /// Stops reading from sources of a congested stream.
     pub(crate) fn pause_feeders(&mut self, session: &mut Session, crowded: usize) {
         for at in 0..=session.stages.len() {
             if session.socket_after(at) == crowded
@@ -283,7 +283,7 @@ impl Worker {
         }
     }
 
-    /// Reads again what may be read.
+    /// Resumes reading where possible.
     pub(crate) fn resume_all(&mut self, session: &mut Session) {
         if session.splice.is_some() {
             return self.pump(session);

@@ -34,7 +34,7 @@ pub(crate) struct Membership {
 pub(crate) struct Groups(Mutex<BTreeMap<String, Arc<Group>>>);
 
 impl Groups {
-    /// Joins the group of a key, made if it is not there; gives what was said to an empty room.
+    /// Joins the group of a key, created if needed; returns the messages queued for the new member.
     pub(crate) fn join(&self, key: &str, member: Member, max: usize) -> Result<(Membership, VecDeque<Vec<u8>>), Full> {
         let mut groups = self.0.lock();
         let group = groups
@@ -44,7 +44,7 @@ impl Groups {
         Ok((Membership { group: Arc::clone(group), key: key.to_owned(), member }, waiting))
     }
 
-    /// Leaves; the last one takes the group along.
+    /// Leaves; the last member removes the group.
     pub(crate) fn leave(&self, membership: &Membership) {
         let mut groups = self.0.lock();
         if membership.group.change(|state| state.leave(membership.member)) {

@@ -1,9 +1,9 @@
-//! A hashed wheel of one-second ticks for timers that are mostly put off: idle time-outs and tracked corpses.
+//! A hashed wheel of one-second ticks for timers that are usually rescheduled, such as idle timeouts.
 
 /// Slots of the wheel; a longer time goes round more than once.
 const SLOTS: usize = 512;
 
-/// Keys that are due at a given second.
+/// Keys by the second at which they are due.
 pub struct Wheel<K> {
     slots: Vec<Vec<(u64, K)>>,
     /// The second up to which everything has been handed out.

@@ -80,12 +80,12 @@ impl Worker {
         let commands = Arc::clone(&shared.rings[id]);
         epoll.add(commands.wake_up().as_raw_fd(), Token::Wake.pack(), sys::READ)?;
         let now = Now { ms: sys::monotonic_ms(), unix: sys::unix_ms() };
-        let in_force = shared.in_force.load_full();
+        let current = shared.current.load_full();
         Ok(Self {
             id,
             stats: Arc::clone(&shared.stats[id]),
-            snapshot: Arc::clone(&in_force.snapshot),
-            clusters: in_force.clusters.clone(),
+            snapshot: Arc::clone(&current.snapshot),
+            clusters: current.clusters.clone(),
             rules: Rules::default(),
             commands,
             epoll,
@@ -102,7 +102,7 @@ impl Worker {
             setup_queue_bytes: 0,
             random: sys::random_u64(),
             stopping: false,
-            tick: Tick { at: now.ms, busy_ns: sys::thread_cpu_ns(), generation: in_force.snapshot.generation },
+            tick: Tick { at: now.ms, busy_ns: sys::thread_cpu_ns(), generation: current.snapshot.generation },
             broken: false,
             shared,
         })
@@ -164,9 +164,9 @@ impl Worker {
     /// Switches to a new configuration, if there is one: one load per loop.
     pub(crate) fn follow_configuration(&mut self) {
         if self.shared.generation.load(Acquire) != self.snapshot.generation {
-            let in_force = self.shared.in_force.load();
-            self.snapshot = Arc::clone(&in_force.snapshot);
-            self.clusters = in_force.clusters.clone();
+            let current = self.shared.current.load();
+            self.snapshot = Arc::clone(&current.snapshot);
+            self.clusters = current.clusters.clone();
             self.rules.forget();
         }
     }

@@ -27,7 +27,7 @@ impl Framer {
         Some(Self { width, rest: Vec::new(), limit })
     }
 
-    /// One that cuts nothing: stands in while the real one is at work.
+    /// A placeholder while the real framer is in use.
     pub const fn empty() -> Self {
         Self { width: 4, rest: Vec::new(), limit: 0 }
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as far as a proxy needs it: heads, bodies by length or in chunks.
+//! HTTP/1.1 as far as a proxy needs it: heads, by httparse, and bodies by length or in chunks.
 
 /// Bounds of a message head.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl Head {
         Some(values.fold(first, |all, value| all + ", " + value))
     }
 
-    /// Whether a comma-separated header has this word, in whatever case.
+    /// Whether a comma-separated header has this word, ignoring case.
     pub fn lists(&self, name: &str, word: &str) -> bool {
         self.header(name).is_some_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
     }
@@ -69,56 +69,52 @@ impl Head {
     }
 }
 
-/// Reads a head; `None` while it is not complete. The number is how many bytes it took.
+/// Parses a head; `None` while it is not complete. The number is how many bytes it took.
 pub fn parse_head(bytes: &[u8], limits: HeadLimits) -> Result<Option<(Head, usize)>, HeadError> {
-    let Some(end) = find_end(bytes.get(..limits.bytes.min(bytes.len())).unwrap_or_default()) else {
-        return if bytes.len() >= limits.bytes { Err(HeadError::TooLong(limits.bytes)) } else { Ok(None) };
-    };
-    let text = bytes.get(..end).and_then(|head| std::str::from_utf8(head).ok());
-    let text = text.ok_or(HeadError::Malformed("not UTF-8"))?;
-    let mut lines = text.split("\r\n").flat_map(|line| line.split('\n')).skip_while(|line| line.is_empty());
-    let start = start_line(lines.next().unwrap_or_default())?;
-    let mut headers = Vec::new();
-    for line in lines.filter(|line| !line.is_empty()) {
-        if headers.len() == limits.headers {
-            return Err(HeadError::TooMany(limits.headers));
-        }
-        headers.push(header_line(line)?);
-    }
-    Ok(Some((Head { start, headers }, end)))
-}
-
-fn find_end(bytes: &[u8]) -> Option<usize> {
-    let crlf = bytes.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4);
-    let lf = bytes.windows(2).position(|w| w == b"\n\n").map(|at| at + 2);
-    match (crlf, lf) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
-}
-
-fn start_line(line: &str) -> Result<[String; 3], HeadError> {
-    let mut words = line.splitn(3, ' ');
-    let mut word = || words.next().unwrap_or_default().to_owned();
-    let start = [word(), word(), word()];
-    let answer = start[0].starts_with("HTTP/1.");
-    let request = start[2].starts_with("HTTP/1.") && !start[2].contains(' ');
-    if start[0].is_empty() || start[1].is_empty() || !(answer || request) {
+    let within = bytes.get(..limits.bytes.min(bytes.len())).unwrap_or_default();
+    // one empty line before a request is allowed, more are not
+    if within.starts_with(b"\r\n\r\n") || within.starts_with(b"\n\n") {
         return Err(HeadError::Malformed("not an HTTP/1 start line"));
     }
-    Ok(start)
+    // a header line has at least three bytes
+    let mut headers = vec![httparse::EMPTY_HEADER; limits.headers.min(within.len() / 3 + 1)];
+    let is_response = within.trim_ascii_start().starts_with(b"HTTP/");
+    let (start, used) = if is_response {
+        let mut response = httparse::Response::new(&mut headers);
+        let used = complete(response.parse(within), bytes, limits)?;
+        let words = (version(response.version), response.code.unwrap_or_default(), response.reason.unwrap_or_default());
+        ([words.0.to_owned(), format!("{:03}", words.1), words.2.to_owned()], used.map(|used| (used, response.headers)))
+    } else {
+        let mut request = httparse::Request::new(&mut headers);
+        let used = complete(request.parse(within), bytes, limits)?;
+        let words = [request.method.unwrap_or_default(), request.path.unwrap_or_default(), version(request.version)];
+        (words.map(str::to_owned), used.map(|used| (used, request.headers)))
+    };
+    let Some((used, headers)) = used else { return Ok(None) };
+    let headers = headers.iter().map(|header| {
+        let value = std::str::from_utf8(header.value).map_err(|_| HeadError::Malformed("not UTF-8"))?;
+        Ok((header.name.to_ascii_lowercase(), value.to_owned()))
+    });
+    Ok(Some((Head { start, headers: headers.collect::<Result<_, _>>()? }, used)))
 }
 
-fn header_line(line: &str) -> Result<(String, String), HeadError> {
-    let (name, value) = line.split_once(':').ok_or(HeadError::Malformed("header without a colon"))?;
-    if name.is_empty() || !name.bytes().all(is_token) {
-        return Err(HeadError::Malformed("invalid character in a header name"));
+/// The length of a head, if it is complete.
+fn complete(parsed: httparse::Result<usize>, bytes: &[u8], limits: HeadLimits) -> Result<Option<usize>, HeadError> {
+    use httparse::Error;
+    match parsed {
+        Ok(httparse::Status::Complete(used)) => Ok(Some(used)),
+        Ok(httparse::Status::Partial) if bytes.len() >= limits.bytes => Err(HeadError::TooLong(limits.bytes)),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(Error::TooManyHeaders) => Err(HeadError::TooMany(limits.headers)),
+        Err(Error::HeaderName) => Err(HeadError::Malformed("invalid header name")),
+        Err(Error::HeaderValue) => Err(HeadError::Malformed("invalid header value")),
+        Err(Error::NewLine) => Err(HeadError::Malformed("invalid line end")),
+        Err(Error::Status | Error::Token | Error::Version) => Err(HeadError::Malformed("not an HTTP/1 start line")),
     }
-    let value = value.trim_matches([' ', '\t']);
-    if !is_header_value(value) {
-        return Err(HeadError::Malformed("invalid character in a header value"));
-    }
-    Ok((name.to_ascii_lowercase(), value.to_owned()))
+}
+
+const fn version(minor: Option<u8>) -> &'static str {
+    if matches!(minor, Some(0)) { "HTTP/1.0" } else { "HTTP/1.1" }
 }
 
 /// Characters of methods and header names.
@@ -252,7 +248,7 @@ impl Chunks {
     }
 }
 
-/// The line before a chunk of `len` bytes; after the chunk stands `\r\n`.
+/// The line before a chunk of `len` bytes; after the chunk comes `\r\n`.
 pub fn chunk_head(len: usize) -> String {
     format!("{len:x}\r\n")
 }

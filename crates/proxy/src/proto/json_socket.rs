@@ -4,7 +4,7 @@ use crate::transport::json_socket::config::HeaderItem;
 use portolan_core::mesh::Path;
 use serde_json::{Map, Value, json};
 
-/// A header that is not accepted, and how that is told.
+/// A refused header, and the response to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status} {message}")]
 pub struct Rejected {
@@ -12,11 +12,11 @@ pub struct Rejected {
     pub message: String,
 }
 
-/// The answer that opens the connection.
+/// The response that opens the connection.
 pub const ACCEPTED: &str = r#"{"JSONSocketVersion":1,"JSONSocketStatus":200,"JSONSocketMessage":"OK"}"#;
 
 const VERSION: &str = "JSONSocketVersion";
-/// How much of a foreign header an answer repeats.
+/// How much of a received header a response repeats.
 const SHOWN: usize = 200;
 
 /// Reads a client's header.
@@ -53,7 +53,7 @@ fn shown(header: &Map<String, Value>) -> String {
 }
 
 impl Rejected {
-    /// The answer that tells it.
+    /// The response that reports it.
     pub fn to_bytes(&self) -> Vec<u8> {
         let message = Value::String(self.message.clone());
         format!(r#"{{"JSONSocketVersion":1,"JSONSocketStatus":{},"JSONSocketMessage":{message}}}"#, self.status)
@@ -85,7 +85,7 @@ pub fn build_request(items: Option<&[HeaderItem]>, metadata: &Value) -> Vec<u8> 
 /// The label that counts the proxies on the way.
 pub const HOPS: &str = "portolan-hops";
 
-/// The hops that a header tells of.
+/// The hop count of a header.
 pub fn hops(header: &Map<String, Value>) -> u8 {
     let label = header.get("labels").and_then(|labels| labels.get(HOPS));
     let count = label.and_then(|label| label.as_u64().or_else(|| label.as_str()?.parse().ok()));
@@ -101,14 +101,14 @@ pub fn count_hop(header: &[u8], behind: u8) -> Vec<u8> {
     version_last(fields)
 }
 
-/// The word that a client's farewell has to know.
+/// The header field with the token of the client's close notice.
 const TOKEN: &str = "portolan-token";
-/// How a farewell begins.
+/// The prefix of a close notice.
 const CLOSE_NOTICE: &str = "{\"portolan-end\":";
-/// Bytes of a farewell, at most.
+/// Maximum length of a close notice.
 const LONGEST_CLOSE_NOTICE: usize = 200;
 
-/// A header that tells the word of its client's farewell.
+/// Adds the token of the client's close notice to a header.
 pub fn add_token(header: &[u8], token: u64) -> Vec<u8> {
     let Ok(Value::Object(mut fields)) = serde_json::from_slice(header) else { return header.to_vec() };
     fields.insert(TOKEN.to_owned(), Value::String(format!("{token:016x}")));
@@ -116,18 +116,18 @@ pub fn add_token(header: &[u8], token: u64) -> Vec<u8> {
     version_last(fields)
 }
 
-/// Takes the word out of a header that was read: nobody else is to know it.
+/// Removes the token from a received header, so that it is not passed on.
 pub fn take_token(header: &mut Map<String, Value>) -> Option<u64> {
     header.remove(TOKEN).and_then(|token| u64::from_str_radix(token.as_str()?, 16).ok())
 }
 
-/// A client's last word, said from another port than that of its session. A server would take it for the header of
-/// another session if it did not know it, so it is for proxies of ours alone.
+/// A close notice, sent from another port than that of its session. A foreign server would take it for the header of a new
+/// session, so it is sent to Portolan proxies only.
 pub fn close_notice(port: u16, token: u64) -> Vec<u8> {
     format!("{CLOSE_NOTICE}{{\"port\":{port},\"token\":\"{token:016x}\"}},\"{VERSION}\":1}}").into_bytes()
 }
 
-/// Reads a farewell: the port of the session that is over, and its word.
+/// Parses a close notice: the port of the ended session, and its token.
 pub fn parse_close_notice(bytes: &[u8]) -> Option<(u16, u64)> {
     if bytes.len() > LONGEST_CLOSE_NOTICE || !bytes.starts_with(CLOSE_NOTICE.as_bytes()) {
         return None;
@@ -155,7 +155,7 @@ fn version_last(header: Map<String, Value>) -> Vec<u8> {
     format!("{text}{comma}\"{VERSION}\":1}}").into_bytes()
 }
 
-/// Judges a server's answer.
+/// Checks a server's response.
 pub fn parse_response(bytes: &[u8]) -> Result<(), Rejected> {
     let answer = serde_json::from_slice::<Value>(bytes).ok().filter(Value::is_object);
     let Some(answer) = answer else {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_farewell_knows_the_word_of_the_header() {
+    fn a_close_notice_has_the_token_of_the_header() {
         let header = add_token(br#"{"labels":{"a":"x"},"JSONSocketVersion":1}"#, 7);
         let mut read = parse_request(&header).unwrap();
         assert_eq!((take_token(&mut read), take_token(&mut read), read.len()), (Some(7), None, 2));

@@ -5,7 +5,6 @@ pub mod framer;
 pub mod http1;
 pub mod json_socket;
 pub mod session;
-mod sha1;
 pub mod sync;
 pub mod ws;
 

@@ -1,12 +1,12 @@
-//! Groups of sessions that hear each other.
+//! Groups of sessions that receive each other's messages.
 
 use std::collections::VecDeque;
 
-/// Messages that wait for the first who joins.
+/// Messages queued for the next member.
 const WAITING: usize = 32;
 const WAITING_BYTES: usize = 64 * 1024;
 
-/// The members of one group, by whatever names them, and what was said while there was only one.
+/// The members of one group, and the messages sent while there was only one.
 #[derive(Debug)]
 pub struct SyncGroup<M> {
     members: Vec<M>,
@@ -25,7 +25,7 @@ impl<M: Copy + PartialEq> SyncGroup<M> {
         Self { members: Vec::new(), max, waiting: VecDeque::new(), waiting_bytes: 0 }
     }
 
-    /// Adds a member and gives it what the one before it said alone.
+    /// Adds a member and returns the messages queued for it.
     pub fn join(&mut self, member: M) -> Result<VecDeque<Vec<u8>>, Full> {
         if self.members.len() >= self.max {
             return Err(Full);
@@ -48,7 +48,7 @@ impl<M: Copy + PartialEq> SyncGroup<M> {
         &self.members
     }
 
-    /// Keeps a message of a lonely member; the oldest makes room.
+    /// Queues a message of the only member; the oldest is dropped if there is no room.
     pub fn wait(&mut self, message: &[u8]) {
         self.waiting_bytes += message.len();
         self.waiting.push_back(message.to_vec());

@@ -78,12 +78,12 @@ struct Tokens {
 
 #[derive(Debug, Default)]
 struct Read {
-    stamp: Option<Stamp>,
+    stamp: Option<FileVersion>,
     tokens: Vec<(String, Role)>,
 }
 
 /// Identifies a version of the file: inode, modification time, length.
-type Stamp = (u64, i64, i64, u64);
+type FileVersion = (u64, i64, i64, u64);
 
 impl Tokens {
     fn open(path: &Path) -> io::Result<Self> {
@@ -92,7 +92,7 @@ impl Tokens {
         Ok(Self { path: path.to_owned(), read: Mutex::new(read) })
     }
 
-    /// The role of a token; takes as long for a wrong one as for the right one.
+    /// The role of a token, compared in constant time.
     fn role(&self, token: &str) -> Option<Role> {
         let mut read = self.read.lock();
         if let Err(error) = read.refresh(&self.path) {

@@ -21,7 +21,7 @@ pub(super) enum Style {
 }
 
 impl Style {
-    /// By its word; an unknown one is plain.
+    /// By its name; unknown names are plain.
     pub(super) fn find(word: &str) -> Self {
         match word {
             "terse" => Self::Terse,

@@ -30,7 +30,7 @@ impl Target {
         self.query.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a switch is on: only `true` says so.
+    /// Whether a switch is on: only `true` is.
     pub(super) fn is(&self, key: &str) -> bool {
         self.get(key) == Some("true")
     }

@@ -13,7 +13,7 @@ use crate::config::refusal::Refusal;
 use crate::config::state::State;
 use crate::config::{document, strict, view};
 
-/// One thing that can be asked for.
+/// An API operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call<'a> {
     Config,
@@ -58,7 +58,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The query keys that strict mode lets pass.
+    /// The query keys allowed in strict mode.
     fn allowed(self) -> &'static [&'static str] {
         match self {
             Self::List(_) | Self::Get(..) | Self::Endpoints(_) | Self::RuleAt(..) => &["recursive", "format"],

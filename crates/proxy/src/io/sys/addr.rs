@@ -12,7 +12,7 @@ const FAMILY_V4: libc::sa_family_t = libc::AF_INET as libc::sa_family_t;
 const FAMILY_V6: libc::sa_family_t = libc::AF_INET6 as libc::sa_family_t;
 
 impl SockAddr {
-    /// The address of nobody: room for the kernel to write into.
+    /// An empty address, for the kernel to write into.
     pub const EMPTY: Self = Self {
         raw: libc::sockaddr_in6 {
             sin6_family: 0,
@@ -39,11 +39,11 @@ impl SockAddr {
         (&raw mut self.raw).cast()
     }
 
-    /// Sixteen bytes of address (IPv4 in IPv6 clothes) and the port: what tells flows cache_padded.
+    /// Address (IPv4-mapped for IPv4) and port: the peer part of a flow key.
     pub fn key(&self) -> (u128, u16) {
         let port = u16::from_be(self.raw.sin6_port);
         if self.raw.sin6_family == FAMILY_V4 {
-            // An IPv4 address stands where `sockaddr_in6` has its flow information.
+            // an IPv4 address is where `sockaddr_in6` has its flow information
             let v4 = u32::from_be(self.raw.sin6_flowinfo);
             (0xffff_0000_0000 | u128::from(v4), port)
         } else {
@@ -51,7 +51,7 @@ impl SockAddr {
         }
     }
 
-    /// The address for people, IPv4 in IPv6 clothes undressed.
+    /// The address as `SocketAddr`; IPv4-mapped IPv6 becomes IPv4.
     pub fn to_std(self) -> SocketAddr {
         let (bits, port) = self.key();
         let v6 = Ipv6Addr::from(bits);
@@ -82,7 +82,7 @@ impl From<SocketAddr> for SockAddr {
     }
 }
 
-/// Undresses IPv4 in IPv6 clothes.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 pub fn plain(addr: SocketAddr) -> SocketAddr {
     SockAddr::from(addr).to_std()
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn v4_in_v6_clothes_is_the_same_peer() {
+    fn an_ipv4_mapped_address_is_the_same_peer() {
         let dressed: SocketAddr = "[::ffff:10.0.0.1]:5".parse().unwrap();
         let bare: SocketAddr = "10.0.0.1:5".parse().unwrap();
         assert_eq!(SockAddr::from(dressed).key(), SockAddr::from(bare).key());

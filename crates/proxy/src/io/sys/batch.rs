@@ -104,9 +104,9 @@ impl RecvBatch {
         self.buffer.slice(i * STRIDE, (self.headers[i].msg_len as usize).min(ROOM))
     }
 
-    /// The code point that buffer `i` came with, on a socket that was asked to tell.
+    /// The DSCP of buffer `i`, if the socket reports it.
     pub fn dscp(&self, i: usize) -> Option<u8> {
-        // What older messages left behind stands after those of this datagram, and the first one counts.
+        // leftovers of older messages come after those of this datagram, and the first one counts
         traffic_class(&self.control[i].0)
     }
 

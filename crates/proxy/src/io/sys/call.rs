@@ -1,6 +1,7 @@
 //! Results and options of system calls.
 
 use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// Converts the kernel's `-1` to the current error.
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -26,4 +27,11 @@ pub fn get_option(fd: i32, level: i32, name: i32) -> io::Result<i32> {
     // SAFETY: both pointers are to live locals of the sizes given.
     check(unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) })?;
     Ok(value)
+}
+
+/// A descriptor for the time of one call.
+pub(super) const fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: callers of this folder pass descriptors of sockets that they own, and keep them open during the call; a
+    // wrong number would fail the call with EBADF.
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }

@@ -1,13 +1,16 @@
 //! Readiness: epoll and the eventfd that wakes a worker.
 
-use super::call::check;
+use super::call::borrow;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// A set of descriptors watched by one worker.
 pub struct Epoll {
     fd: OwnedFd,
-    events: Vec<libc::epoll_event>,
+    events: Vec<Event>,
 }
 
 /// One descriptor that is ready, by the token it was added with.
@@ -19,57 +22,49 @@ pub struct Ready {
     pub failed: bool,
 }
 
-pub const READ: u32 = libc::EPOLLIN as u32;
-pub const WRITE: u32 = libc::EPOLLOUT as u32;
+pub const READ: u32 = EventFlags::IN.bits();
+pub const WRITE: u32 = EventFlags::OUT.bits();
 
 impl Epoll {
     pub fn new(capacity: usize) -> io::Result<Self> {
-        // SAFETY: the call takes no pointer; a non-negative result is a descriptor that nobody else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        Ok(Self { fd, events: vec![libc::epoll_event { events: 0, u64: 0 }; capacity] })
+        Ok(Self { fd: epoll::create(CreateFlags::CLOEXEC)?, events: Vec::with_capacity(capacity) })
     }
 
     pub fn add(&self, fd: RawFd, token: u64, interest: u32) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
-    }
-
-    /// Adds a descriptor that several workers watch: one of them is woken per event.
-    pub fn add_shared(&self, fd: RawFd, token: u64) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, READ | libc::EPOLLEXCLUSIVE as u32)
+        Ok(epoll::add(&self.fd, borrow(fd), EventData::new_u64(token), EventFlags::from_bits_retain(interest))?)
     }
 
     pub fn change(&self, fd: RawFd, token: u64, interest: u32) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
+        Ok(epoll::modify(&self.fd, borrow(fd), EventData::new_u64(token), EventFlags::from_bits_retain(interest))?)
     }
 
     pub fn remove(&self, fd: RawFd) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
+        Ok(epoll::delete(&self.fd, borrow(fd))?)
     }
 
     /// Waits for readiness, at most `timeout_ms` (negative: for ever); returns how many are ready.
     pub fn wait(&mut self, timeout_ms: i32) -> io::Result<usize> {
-        let room = self.events.len() as libc::c_int;
-        // SAFETY: `events` is a live array of `room` entries.
-        let got = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), self.events.as_mut_ptr(), room, timeout_ms) };
-        match check(got) {
-            Ok(n) => Ok(n as usize),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(error) => Err(error),
+        let limit = u32::try_from(timeout_ms)
+            .ok()
+            .map(|ms| Timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000 * 1_000_000) });
+        self.events.clear();
+        match epoll::wait(&self.fd, spare_capacity(&mut self.events), limit.as_ref()) {
+            Ok(ready) => Ok(ready),
+            Err(rustix::io::Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// The `i`-th descriptor of the last [`Epoll::wait`].
     pub fn ready(&self, i: usize) -> Ready {
-        let libc::epoll_event { events, u64: token } = self.events[i];
-        let has = |flag: libc::c_int| events & flag as u32 != 0;
-        let failed = has(libc::EPOLLERR) || has(libc::EPOLLHUP);
-        Ready { token, readable: has(libc::EPOLLIN) || failed, writable: has(libc::EPOLLOUT), failed }
-    }
-
-    fn control(&self, op: libc::c_int, fd: RawFd, token: u64, interest: u32) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: interest, u64: token };
-        // SAFETY: `event` is live during the call; the kernel copies it.
-        check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), op, fd, &raw mut event) }).map(drop)
+        let Event { flags, data } = self.events[i];
+        let failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        Ready {
+            token: data.u64(),
+            readable: flags.contains(EventFlags::IN) || failed,
+            writable: flags.contains(EventFlags::OUT),
+            failed,
+        }
     }
 }
 
@@ -78,21 +73,17 @@ pub struct WakeUp(OwnedFd);
 
 impl WakeUp {
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no pointer is passed; a non-negative result is a fresh descriptor.
-        let fd = unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?) };
-        Ok(Self(fd))
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     pub fn wake(&self) {
-        let one = 1u64;
-        // SAFETY: eight live bytes. A full counter (EAGAIN) means a wake-up is pending already.
-        unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+        // EAGAIN: the counter is full, so a wake-up is pending already
+        rustix::io::write(&self.0, &1_u64.to_ne_bytes()).ok();
     }
 
     pub fn clear(&self) {
-        let mut count = 0u64;
-        // SAFETY: eight live bytes to write into; EAGAIN means there was nothing to clear.
-        unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+        // EAGAIN: there was nothing to clear
+        rustix::io::read(&self.0, &mut [0; 8]).ok();
     }
 }
 

@@ -1,36 +1,27 @@
 //! Files inside a directory, opened without following any link.
 
-use super::call::check;
-use std::ffi::CString;
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// Opens a file below a directory for appending, made if it is not there. The directory may be reached by a link,
-/// nothing below it.
+/// Opens a file below a directory for appending, and creates it if it does not exist. The directory may be reached by a
+/// link, nothing below it.
 pub fn append_inside(directory: &Path, file: &Path) -> io::Result<File> {
-    let mut at = open(libc::AT_FDCWD, directory.as_os_str().as_bytes(), libc::O_PATH | libc::O_DIRECTORY)?;
+    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = openat(CWD, directory, folder, Mode::empty())?;
     let mut parts = file.components().peekable();
     while let Some(part) = parts.next() {
         let Component::Normal(name) = part else { return Err(io::ErrorKind::InvalidInput.into()) };
         if parts.peek().is_none() {
-            // Without a wait for somebody to read, should it be a pipe.
-            let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-            return open(at.as_raw_fd(), name.as_bytes(), flags).map(File::from);
+            // without blocking, in case it is a pipe that nobody reads
+            let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let opened = openat(&at, name, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o640))?;
+            return Ok(File::from(opened));
         }
-        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        at = open(at.as_raw_fd(), name.as_bytes(), flags)?;
+        at = openat(&at, name, folder | OFlags::NOFOLLOW, Mode::empty())?;
     }
     Err(io::ErrorKind::InvalidInput.into())
-}
-
-fn open(at: i32, name: &[u8], flags: i32) -> io::Result<OwnedFd> {
-    let name = CString::new(name)?;
-    let mode: libc::c_uint = 0o640;
-    // SAFETY: a live string that ends with zero; a non-negative result is a fresh descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(check(libc::openat(at, name.as_ptr(), flags | libc::O_CLOEXEC, mode))?) })
 }
 
 #[cfg(test)]

@@ -284,7 +284,7 @@ impl Run {
 }
 
 impl Sent {
-    /// Counts datagrams that did not leave; an error of a connected socket may mean that nobody is there.
+    /// Counts datagrams that did not leave; an error of a connected socket may mean that the peer is gone.
     fn lose(&mut self, datagrams: u64, error: &io::Error, connected: bool) {
         const GONE: [i32; 5] = [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::EPIPE, libc::ENOTCONN];
         self.dropped += datagrams;

@@ -1,4 +1,4 @@
-//! Giving up what only root may do.
+//! Dropping root privileges.
 
 use super::call::check;
 use std::io;
@@ -36,13 +36,13 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Goes on as another user, for good: without groups of the old one, and with no right beyond those of any user but to
-/// open low ports, where the process has that.
+/// Switches to another user permanently: without supplementary groups, and without capabilities except to open low ports,
+/// if the process has that.
 ///
 /// Rights belong to threads, and later ones inherit them, so it is refused once there is more than one.
 pub fn become_user(identity: Identity) -> io::Result<()> {
     if !std::fs::read_to_string("/proc/self/status")?.lines().any(|line| line == "Threads:\t1") {
-        return Err(io::Error::other("other threads would stay what they are"));
+        return Err(io::Error::other("other threads would keep their privileges"));
     }
     let Identity { user, group } = identity;
     // SAFETY: no pointers are passed but a list of no groups.
@@ -59,7 +59,7 @@ pub fn become_user(identity: Identity) -> io::Result<()> {
 fn keep_low_ports() -> io::Result<()> {
     let mut header = Header { version: VERSION, thread: 0 };
     let mut words = [Capabilities::default(); 2];
-    // SAFETY: a live header, and the two words of capabilities that its version stands for.
+    // SAFETY: a live header, and the two words of capabilities of its version.
     check_call(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, words.as_mut_ptr()) })?;
     let kept = words[0].permitted & NET_BIND_SERVICE;
     let words = [Capabilities { effective: kept, permitted: kept, inheritable: 0 }, Capabilities::default()];

@@ -1,13 +1,20 @@
 //! Internet sockets: made, bound, connected and set up without blocking.
 
-use super::addr::SockAddr;
-use super::call::{check, check_len, get_option, set_option};
+use super::addr::{SockAddr, plain};
+use super::call::{borrow, check, check_len, get_option, set_option};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, SocketType, acceptfrom_with,
+    getpeername, getsockname, recv, sendmsg, shutdown, socket_with,
+};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Socket buffers asked for; the kernel grants what `net.core.{r,w}mem_max` allows.
 const BUFFER: i32 = 4 << 20;
+
+const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
 /// Whether a socket's set-up may touch its buffers; benchmarks compare with the system's default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,25 +23,20 @@ pub enum Buffers {
     System,
 }
 
-fn new_socket(domain: i32, kind: i32) -> io::Result<OwnedFd> {
-    let flags = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointer is passed; a non-negative result is a fresh descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(check(libc::socket(domain, flags, 0))?) })
-}
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
-const fn domain(addr: &SocketAddr) -> i32 {
-    if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 }
+fn new_socket(addr: &SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    Ok(socket_with(family, kind, FLAGS, None)?)
 }
 
 fn bind(fd: RawFd, addr: SocketAddr) -> io::Result<()> {
-    let addr = SockAddr::from(addr);
-    // SAFETY: a live address of the length given.
-    check(unsafe { libc::bind(fd, addr.as_ptr(), addr.size()) }).map(drop)
+    Ok(rustix::net::bind(borrow(fd), &addr)?)
 }
 
 /// A UDP socket that listens, one of several on its port if `shared`.
 pub fn udp_listener(addr: SocketAddr, shared: bool, buffers: Buffers) -> io::Result<OwnedFd> {
-    let socket = new_socket(domain(&addr), libc::SOCK_DGRAM)?;
+    let socket = new_socket(&addr, SocketType::DGRAM)?;
     let fd = socket.as_raw_fd();
     if addr.is_ipv6() {
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
@@ -56,8 +58,8 @@ fn large_buffers(fd: RawFd) {
     set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER).ok();
 }
 
-/// Datagrams that found a socket's queue full, since it was made. Asked for once in a while: the kernel can also
-/// tell with each datagram, which each of them would pay for.
+/// Datagrams dropped because the socket's queue was full, since it was created. Polled now and then: the kernel could also
+/// report it with each datagram, at a cost per datagram.
 pub fn dropped_by_kernel(fd: RawFd) -> u32 {
     const DROPS: usize = 8; // `SK_MEMINFO_DROPS`
     let mut figures = [0u32; DROPS + 1];
@@ -76,7 +78,7 @@ pub fn coalesce(fd: RawFd) {
 /// A UDP socket connected to `to`, from `from` if given, marked with `dscp` if given. Whether it is worth to have
 /// datagrams joined shows only later: see [`coalesce`].
 pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<OwnedFd> {
-    let socket = new_socket(domain(&to), libc::SOCK_DGRAM)?;
+    let socket = new_socket(&to, SocketType::DGRAM)?;
     if let Some(dscp) = dscp {
         set_dscp(socket.as_raw_fd(), dscp);
     }
@@ -87,13 +89,13 @@ pub fn udp_connected(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>)
     Ok(socket)
 }
 
-/// Starts a TCP connection, its first packet marked like the rest; whether it stands is told by writability and
+/// Starts a TCP connection, its first packet marked like the rest; its outcome is reported by writability and
 /// [`connect_error`].
 pub fn tcp_connecting(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<OwnedFd> {
-    let socket = new_socket(domain(&to), libc::SOCK_STREAM)?;
+    let socket = new_socket(&to, SocketType::STREAM)?;
     let fd = socket.as_raw_fd();
     no_delay(fd);
-    ask_silent_peers(fd);
+    enable_keep_alive(fd);
     if let Some(dscp) = dscp {
         set_dscp(fd, dscp);
     }
@@ -108,9 +110,7 @@ pub fn tcp_connecting(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>
 }
 
 fn connect(fd: RawFd, to: SocketAddr) -> io::Result<()> {
-    let addr = SockAddr::from(to);
-    // SAFETY: a live address of the length given.
-    check(unsafe { libc::connect(fd, addr.as_ptr(), addr.size()) }).map(drop)
+    Ok(rustix::net::connect(borrow(fd), &to)?)
 }
 
 /// Small writes leave at once.
@@ -118,9 +118,9 @@ pub fn no_delay(fd: RawFd) {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1).ok();
 }
 
-/// A peer that is silent for a minute is asked whether it is there, and given up after another: one that vanished
-/// without a word would keep its session for ever.
-fn ask_silent_peers(fd: RawFd) {
+/// Enables keep-alive after a minute of silence, with a timeout of another minute, so that vanished peers do not keep
+/// their sessions for ever.
+fn enable_keep_alive(fd: RawFd) {
     set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1).ok();
     for (name, value) in [(libc::TCP_KEEPIDLE, 60), (libc::TCP_KEEPINTVL, 10), (libc::TCP_KEEPCNT, 6)] {
         set_option(fd, libc::IPPROTO_TCP, name, value).ok();
@@ -138,7 +138,7 @@ pub fn connect_error(fd: RawFd) -> Option<io::Error> {
 
 /// A TCP socket that listens, one of several on its port if `shared`.
 pub fn tcp_listener(addr: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
-    let socket = new_socket(domain(&addr), libc::SOCK_STREAM)?;
+    let socket = new_socket(&addr, SocketType::STREAM)?;
     let fd = socket.as_raw_fd();
     if addr.is_ipv6() {
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
@@ -149,73 +149,50 @@ pub fn tcp_listener(addr: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
     }
     // what is accepted has these options as well
     no_delay(fd);
-    ask_silent_peers(fd);
+    enable_keep_alive(fd);
     bind(fd, addr)?;
     listen(fd)?;
     Ok(socket)
 }
 
 pub(super) fn listen(fd: RawFd) -> io::Result<()> {
-    // SAFETY: no pointer is passed.
-    check(unsafe { libc::listen(fd, 4096) }).map(drop)
+    Ok(rustix::net::listen(borrow(fd), 4096)?)
 }
 
 /// Takes one connection off a listening TCP socket.
 pub fn accept_tcp(fd: RawFd) -> io::Result<(OwnedFd, SockAddr)> {
-    let mut from = SockAddr::EMPTY;
-    let mut len = SockAddr::ROOM;
-    // SAFETY: room for an address of the length given; a non-negative result is a fresh descriptor.
-    let socket = unsafe {
-        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        OwnedFd::from_raw_fd(check(libc::accept4(fd, from.as_mut_ptr(), &raw mut len, flags))?)
-    };
-    Ok((socket, from))
+    let (socket, from) = acceptfrom_with(borrow(fd), FLAGS)?;
+    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+    Ok((socket, from.map_or(SockAddr::EMPTY, SockAddr::from)))
 }
 
 /// The address a socket is bound to.
 pub fn local_address(fd: RawFd) -> io::Result<SocketAddr> {
-    let mut at = SockAddr::EMPTY;
-    let mut len = SockAddr::ROOM;
-    // SAFETY: room for an address of the length given.
-    check(unsafe { libc::getsockname(fd, at.as_mut_ptr(), &raw mut len) })?;
-    Ok(at.to_std())
+    let at = SocketAddr::try_from(getsockname(borrow(fd))?)?;
+    Ok(plain(at))
 }
 
 /// The address a socket is connected to.
 pub fn peer_address(fd: RawFd) -> io::Result<SocketAddr> {
-    let mut at = SockAddr::EMPTY;
-    let mut len = SockAddr::ROOM;
-    // SAFETY: room for an address of the length given.
-    check(unsafe { libc::getpeername(fd, at.as_mut_ptr(), &raw mut len) })?;
-    Ok(at.to_std())
+    let at = getpeername(borrow(fd))?.ok_or(Errno::NOTCONN)?;
+    Ok(plain(SocketAddr::try_from(at)?))
 }
 
 /// Reads what is there; 0 is the end of a stream.
 pub fn receive(fd: RawFd, into: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: live memory of the length given.
-    check_len(unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) })
+    let (len, _) = recv(borrow(fd), into, RecvFlags::DONTWAIT)?;
+    Ok(len)
 }
 
 /// Writes what fits, without a signal when the peer is gone.
 pub fn send(fd: RawFd, data: &[u8]) -> io::Result<usize> {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: live memory of the length given.
-    check_len(unsafe { libc::send(fd, data.as_ptr().cast(), data.len(), flags) })
+    Ok(rustix::net::send(borrow(fd), data, SEND)?)
 }
 
 /// Writes two pieces as one message, or what fits of them into a stream.
 pub fn send_two(fd: RawFd, head: &[u8], body: &[u8]) -> io::Result<usize> {
-    let mut parts = [
-        libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
-        libc::iovec { iov_base: body.as_ptr().cast_mut().cast(), iov_len: body.len() },
-    ];
-    // SAFETY: all-zero is a valid msghdr; the parts and the memory behind them outlive the call, which only reads.
-    unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = parts.as_mut_ptr();
-        message.msg_iovlen = 2;
-        check_len(libc::sendmsg(fd, &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL))
-    }
+    let parts = [io::IoSlice::new(head), io::IoSlice::new(body)];
+    Ok(sendmsg(borrow(fd), &parts, &mut SendAncillaryBuffer::default(), SEND)?)
 }
 
 /// Sends one datagram to `to`.
@@ -227,8 +204,8 @@ pub fn send_to(fd: RawFd, data: &[u8], to: &SockAddr) -> io::Result<usize> {
 
 /// Says that nothing more will be written.
 pub fn end_writing(fd: RawFd) {
-    // SAFETY: no pointer is passed; an error means that the peer is gone already.
-    unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+    // an error means that the peer is gone already
+    shutdown(borrow(fd), Shutdown::Write).ok();
 }
 
 /// Marks outgoing packets with a differentiated-services code point.
@@ -298,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_of_a_connection_are_quick_and_ask_whether_a_silent_peer_is_there() {
+    fn both_ends_of_a_connection_have_no_delay_and_keep_alive() {
         let listener = tcp_listener("127.0.0.1:0".parse().unwrap(), false).unwrap();
         let at = local_address(listener.as_raw_fd()).unwrap();
         let client = tcp_connecting(at, None, None).unwrap();

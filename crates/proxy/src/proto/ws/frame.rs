@@ -76,7 +76,7 @@ impl Reader {
         Self { role, limit, rest: Vec::new(), message: Vec::new(), fragments_of: None }
     }
 
-    /// Moves the reader out while its events are handled; an empty one stands in.
+    /// Moves the reader out while its events are handled; an empty one takes its place.
     #[must_use]
     pub fn lend(&mut self) -> Self {
         let empty = Self::new(self.role, self.limit);
@@ -258,7 +258,7 @@ pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, data: &[u8], mask: Option<
     }
 }
 
-/// Appends a close frame; 1005 stands for none and is not sent.
+/// Appends a close frame; 1005 means no code and is not sent.
 pub fn close_frame(out: &mut Vec<u8>, code: u16, reason: &str, mask: Option<[u8; 4]>) {
     let mut payload = Vec::new();
     if code != code::NO_STATUS {

@@ -3,6 +3,8 @@
 use super::lab::{Lab, UdpEcho, free_port, tcp_client, until};
 use super::websocket::read_head;
 use portolan_proxy::proto::http1::{Body, Chunks, HeadLimits, parse_head};
+use portolan_proxy::rest::TERM_HEADER;
+use portolan_proxy::rest::exchange::Request;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -126,4 +128,33 @@ fn hostile_requests_are_refused_and_the_proxy_lives() {
     let mut client = tcp_client(port);
     client.write_all(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nok").unwrap();
     assert_eq!(answer(&mut client), (200, "ok".into()));
+}
+
+#[test]
+fn the_highest_term_counts_for_all_listeners_of_the_api() {
+    let (lab, port) = (Lab::new(), free_port());
+    lab.listener(
+        "controller-listener",
+        json!({ "protocol": "HTTP", "port": port }),
+        json!({ "name": "l7mp-controller", "spec": { "protocol": "L7mpController" } }),
+    );
+    let mut client = tcp_client(port);
+    let mut delete = |term: u64| {
+        let head = format!(
+            "DELETE /api/v1/clusters/none HTTP/1.1\r\nHost: x\r\nPortolan-Term: {term}\r\nContent-Length: 0\r\n\r\n"
+        );
+        client.write_all(head.as_bytes()).unwrap();
+        answer(&mut client).0
+    };
+    assert_eq!(delete(5), 400, "an unknown cluster");
+    assert_eq!(delete(4), 409);
+    let headers = vec![(TERM_HEADER.to_owned(), "7".to_owned())];
+    let request = Request {
+        method: "DELETE".to_owned(),
+        target: "/api/v2/clusters/none".to_owned(),
+        headers,
+        ..Request::default()
+    };
+    assert_eq!(lab.api.handle(&request).status, 404, "not through the data plane");
+    assert_eq!((delete(6), delete(7)), (409, 400));
 }

@@ -179,6 +179,6 @@ fn a_server_over_udp_learns_from_our_client_that_a_session_is_over() {
         gateway.delete(&super::lab::session_path(&gateway.session_names()[0]));
         until("the session to end behind it", || worker.session_names().len() == 1);
         assert_eq!(ask(&clients[1], "still here"), "still here");
-        assert_eq!(worker.metric("portolan_proxy_sessions_total"), Some(2), "a farewell is no session");
+        assert_eq!(worker.metric("portolan_proxy_sessions_total"), Some(2), "a close notice is not a session");
     }
 }

@@ -19,7 +19,7 @@ pub(super) const SHORT: Duration = Duration::from_millis(150);
 
 pub(super) struct Lab {
     pub plane: Arc<DataPlane>,
-    api: Arc<Api>,
+    pub(super) api: Arc<Api>,
     server: Option<Running>,
     pub dir: tempfile::TempDir,
 }
