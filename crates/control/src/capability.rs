@@ -28,7 +28,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::runtime::capability::Kind;
+    use crate::runtime::capability::{Kind, Platform};
 
     #[test]
     fn the_kinds_of_ours_are_those_of_the_custom_resource_definitions() {
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn the_defaults_of_every_capability_are_accepted() {
         for capability in CAPABILITIES {
-            let configured = (capability.configure)(&capability.defaults(), &Default::default());
+            let configured = (capability.configure)(&capability.defaults(), &Platform::default());
             assert!(configured.is_ok(), "{}", capability.name);
         }
     }

@@ -77,9 +77,10 @@ impl Setting {
         let path = format!(".Values.{}", self.path.join("."));
         let (condition, value) = match &self.form {
             SettingForm::Switch { opposite: true } => (format!("not {path}"), "\"true\"".to_owned()),
-            SettingForm::Switch { opposite: false } => (path, "\"true\"".to_owned()),
             SettingForm::Bool { default: true } => (format!("not {path}"), "\"false\"".to_owned()),
-            SettingForm::Bool { default: false } => (path, "\"true\"".to_owned()),
+            SettingForm::Switch { opposite: false } | SettingForm::Bool { default: false } => {
+                (path, "\"true\"".to_owned())
+            }
             SettingForm::List => (path.clone(), format!("{{{{ join \",\" {path} | quote }}}}")),
             SettingForm::Text { default, .. } => {
                 (format!("and {path} (ne {path} \"{default}\")"), format!("{{{{ {path} | quote }}}}"))
@@ -180,7 +181,8 @@ pub fn values(table: &[&Capability], current: &str) -> String {
         if !nested.is_empty() {
             let heading = format!("{}:\n", capability.name);
             if !text.contains(&format!("\n{heading}")) {
-                text.push_str(&format!("\n{heading}"));
+                text.push('\n');
+                text.push_str(&heading);
             }
             text = with_region(&text, &format!("flags of {}", capability.name), "  ", &nested);
         }

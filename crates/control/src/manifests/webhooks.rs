@@ -13,10 +13,11 @@ pub fn webhooks(table: &[&Capability], form: Form) -> String {
         for (kind, hooks) in [("Validating", admission.validating), ("Mutating", admission.mutating)] {
             if !hooks.is_empty() {
                 let hooks: String = hooks.iter().map(|hook| configured(hook, form)).collect();
-                objects.push_str(&format!(
+                let object = format!(
                     "---\napiVersion: admissionregistration.k8s.io/v1\nkind: {kind}WebhookConfiguration\n{}webhooks:\n{hooks}",
                     metadata(form, admission.name, false),
-                ));
+                );
+                objects.push_str(&object);
             }
         }
         text.push_str(&form.only_with(capability, &objects));

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use portolan_proxy::config::engine::{BindError, Ending, Engine, Page, SessionFilter, SessionPage, Stats};
-use portolan_proxy::config::json::Json;
+use portolan_proxy::config::json::{Json, Object};
 use portolan_proxy::config::snapshot::Snapshot;
 use portolan_proxy::config::spec;
 use portolan_proxy::rest::exchange::{Client, Request, Response};
@@ -82,7 +82,7 @@ impl MemoryProxy {
         let engine = Arc::new(MemoryEngine { refused_ports: Arc::clone(&refused_ports) });
         let settings = Settings { instance: format!("{address}-{run}"), ..Settings::default() };
         let api = Arc::new(Api::new(engine, Access::new(None, false, true)?, settings));
-        api.load(&Json::Object(Default::default())).map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?;
+        api.load(&Json::Object(Object::default())).map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?;
         let listener = TcpListener::bind((address, API)).await?;
         let (served, mut tasks) = (Arc::clone(&api), JoinSet::new());
         tasks.spawn(async move {

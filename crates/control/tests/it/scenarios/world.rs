@@ -49,7 +49,7 @@ pub(super) struct World {
     /// The pods with proxies: where each is, how often it was started, and the proxy while it runs.
     proxies: BTreeMap<String, PodProxy>,
     proxy_faults: Faults,
-    _clock: JoinSet<()>,
+    clock: JoinSet<()>,
     /// Where every address lived at `remember`.
     pub(super) remembered: BTreeMap<String, String>,
 }
@@ -76,7 +76,7 @@ impl World {
             agents: Some(agents),
             proxies: BTreeMap::new(),
             proxy_faults: Faults::new(seed),
-            _clock: JoinSet::new(),
+            clock: JoinSet::new(),
             remembered: BTreeMap::new(),
         })
     }
@@ -126,7 +126,7 @@ impl World {
         if short["kind"] == "Pod" && short["proxy"] == json!(true) {
             let name = short["name"].as_str().unwrap_or_default().to_owned();
             if self.proxies.is_empty() {
-                self._clock.spawn(async { match steady_clock().await {} });
+                self.clock.spawn(async { match steady_clock().await {} });
             }
             if !self.proxies.contains_key(&name) {
                 let address = MemoryProxy::address();
