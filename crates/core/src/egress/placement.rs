@@ -1,27 +1,27 @@
-//! The node modes: which of a gateway's nodes takes an address, or a policy on a node's own address.
+//! Chooses the node for an address, or for a policy that uses a node's own address, by the gateway's mode.
 
 use std::sync::Arc;
 
 use super::{NodeMode, NodeName, Unmet};
 use crate::pick;
 
-/// A node by its place in [`Nodes`].
+/// Index of a node in [`Nodes`].
 pub(super) type NodeId = u32;
 
-/// Every node ever heard of, so that the rest goes by number.
+/// Every node ever seen, so that the planner can use numbers instead of names.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Nodes {
     ids: std::collections::BTreeMap<NodeName, NodeId>,
-    rows: Vec<Row>,
+    entries: Vec<NodeEntry>,
 }
 
 #[derive(Debug, Clone)]
-struct Row {
+struct NodeEntry {
     name: NodeName,
     hash: u64,
     capacity: Option<u32>,
-    /// Egress addresses recorded as living there, of all gateways, idle ones among them.
-    held: u32,
+    /// Egress addresses recorded on it, of all gateways, idle ones included.
+    addresses: u32,
 }
 
 impl Nodes {
@@ -29,9 +29,9 @@ impl Nodes {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        let id = NodeId::try_from(self.rows.len()).expect("fewer than 2^32 nodes");
+        let id = NodeId::try_from(self.entries.len()).expect("fewer than 2^32 nodes");
         let hash = pick::hash(seed, &[name.as_bytes()]);
-        self.rows.push(Row { name: Arc::clone(name), hash, capacity: None, held: 0 });
+        self.entries.push(NodeEntry { name: Arc::clone(name), hash, capacity: None, addresses: 0 });
         self.ids.insert(Arc::clone(name), id);
         id
     }
@@ -45,105 +45,126 @@ impl Nodes {
     }
 
     pub(super) fn name(&self, id: NodeId) -> &NodeName {
-        &self.rows[id as usize].name
+        &self.entries[id as usize].name
     }
 
     pub(super) fn hash(&self, id: NodeId) -> u64 {
-        self.rows[id as usize].hash
+        self.entries[id as usize].hash
     }
 
     pub(super) fn set_capacity(&mut self, id: NodeId, capacity: Option<u32>) {
-        self.rows[id as usize].capacity = capacity;
+        self.entries[id as usize].capacity = capacity;
     }
 
-    /// True if the node can hold one address more.
+    /// True if the node has capacity for another address.
     pub(super) fn has_room(&self, id: NodeId) -> bool {
-        let row = &self.rows[id as usize];
-        row.capacity.is_none_or(|capacity| row.held < capacity)
+        let entry = &self.entries[id as usize];
+        entry.capacity.is_none_or(|capacity| entry.addresses < capacity)
     }
 
     pub(super) fn any_capacity(&self) -> bool {
-        self.rows.iter().any(|row| row.capacity.is_some())
+        self.entries.iter().any(|entry| entry.capacity.is_some())
     }
 
-    /// Notes that an address lives elsewhere.
-    pub(super) fn rehouse(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
+    /// Updates the address counts after a move.
+    pub(super) fn move_address(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
         if let Some(from) = from {
-            self.rows[from as usize].held -= 1;
+            self.entries[from as usize].addresses -= 1;
         }
         if let Some(to) = to {
-            self.rows[to as usize].held += 1;
+            self.entries[to as usize].addresses += 1;
         }
     }
 }
 
 /// A node that a gateway's selector matches.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Site {
+pub(super) struct CandidateNode {
     pub(super) node: NodeId,
-    /// Policies of this gateway that it serves.
+    /// Policies of this gateway on the node.
     pub(super) load: u32,
-    /// Addresses of this gateway in service there.
+    /// Addresses of this gateway in service on the node.
     pub(super) eips: u32,
     pub(super) ready: bool,
     pub(super) hash: u64,
 }
 
-/// What asks for a node.
+/// What needs a node.
 #[derive(Clone, Copy)]
-pub(super) struct Seeker<'a> {
-    /// Hash of gateway and address, or gateway and policy.
+pub(super) struct PlacementRequest<'a> {
+    /// Rendezvous key: hash of gateway and address, or of gateway and policy.
     pub(super) key: u64,
-    /// It takes up room on the node.
-    pub(super) takes_room: bool,
-    /// Nodes that are out of the question.
-    pub(super) not: &'a dyn Fn(NodeId) -> bool,
+    /// It counts towards the node's capacity.
+    pub(super) uses_capacity: bool,
+    /// Nodes that must not be chosen.
+    pub(super) excluded: &'a dyn Fn(NodeId) -> bool,
 }
 
-/// The place in `sites` that the mode chooses, or why there is none.
-pub(super) fn choose(mode: NodeMode, sites: &[Site], nodes: &Nodes, seeker: Seeker<'_>) -> Result<usize, Unmet> {
-    let best = rank(mode, sites, nodes, seeker, 1);
-    let crowded = || sites.iter().any(|site| site.ready && !(seeker.not)(site.node));
-    best.first().copied().ok_or_else(|| if crowded() { Unmet::NoCapacity } else { Unmet::NoReadyNode })
+/// The index of the candidate that the mode chooses, or why there is none.
+pub(super) fn choose(
+    mode: NodeMode,
+    candidates: &[CandidateNode],
+    nodes: &Nodes,
+    request: PlacementRequest<'_>,
+) -> Result<usize, Unmet> {
+    let best = rank(mode, candidates, nodes, request, 1);
+    let any_ready = || candidates.iter().any(|candidate| candidate.ready && !(request.excluded)(candidate.node));
+    best.first().copied().ok_or_else(|| if any_ready() { Unmet::NoCapacity } else { Unmet::NoReadyNode })
 }
 
-/// The places in `sites` in the mode's order, at most `count`. Ties go to the highest rendezvous weight, which is
-/// also the uniform draw of a `Limit` gateway whose nodes are all full. A node's rank does not depend on the others,
-/// so the second is what would be chosen without the first.
-pub(super) fn rank(mode: NodeMode, sites: &[Site], nodes: &Nodes, seeker: Seeker<'_>, count: usize) -> Vec<usize> {
-    let mut best: Vec<(u64, u64, usize)> = Vec::with_capacity(count + 1);
-    // what a node must reach: most are turned away here, before anything costly
-    let mut bar = (0, 0);
-    for (place, site) in sites.iter().enumerate() {
-        let score = score(mode, site);
-        if score < bar.0 || !site.ready {
+/// The indices of the best `count` candidates in the mode's order. Ties go to the highest rendezvous weight, which is
+/// also how a `Limit` gateway chooses when all nodes are full. The rank of a node does not depend on the others, so
+/// the second is what would be chosen without the first.
+pub(super) fn rank(
+    mode: NodeMode,
+    candidates: &[CandidateNode],
+    nodes: &Nodes,
+    request: PlacementRequest<'_>,
+    count: usize,
+) -> Vec<usize> {
+    let mut best: Vec<Ranked> = Vec::with_capacity(count + 1);
+    // the lowest score that still counts: most candidates are rejected here, before the costly checks
+    let mut minimum = (0, 0);
+    for (index, candidate) in candidates.iter().enumerate() {
+        let score = score(mode, candidate);
+        if score < minimum.0 || !candidate.ready {
             continue;
         }
-        let weight = pick::weight(seeker.key, site.hash);
-        if (score, weight) < bar {
+        let weight = pick::weight(request.key, candidate.hash);
+        if (score, weight) < minimum {
             continue;
         }
-        let worse = best.partition_point(|(other, heavier, at)| {
-            let by_name = || nodes.name(site.node).cmp(nodes.name(sites[*at].node));
-            (*other, *heavier).cmp(&(score, weight)).then_with(by_name).is_gt()
+        let position = best.partition_point(|other| {
+            let by_name = || nodes.name(candidate.node).cmp(nodes.name(candidates[other.index].node));
+            (other.score, other.weight).cmp(&(score, weight)).then_with(by_name).is_gt()
         });
-        if worse == count || (seeker.not)(site.node) || (seeker.takes_room && !nodes.has_room(site.node)) {
+        if position == count
+            || (request.excluded)(candidate.node)
+            || (request.uses_capacity && !nodes.has_room(candidate.node))
+        {
             continue;
         }
-        best.insert(worse, (score, weight, place));
+        best.insert(position, Ranked { score, weight, index });
         best.truncate(count);
         if best.len() == count {
-            bar = (best[count - 1].0, best[count - 1].1);
+            minimum = (best[count - 1].score, best[count - 1].weight);
         }
     }
-    best.into_iter().map(|(_, _, place)| place).collect()
+    best.into_iter().map(|ranked| ranked.index).collect()
 }
 
-/// The higher, the better.
-fn score(mode: NodeMode, site: &Site) -> u64 {
-    let load = u64::from(site.load);
+/// A candidate among the best.
+struct Ranked {
+    score: u64,
+    weight: u64,
+    index: usize,
+}
+
+/// Higher is better.
+fn score(mode: NodeMode, candidate: &CandidateNode) -> u64 {
+    let load = u64::from(candidate.load);
     match mode {
-        NodeMode::Average => u64::MAX - ((load << 32) | u64::from(site.eips)),
+        NodeMode::Average => u64::MAX - ((load << 32) | u64::from(candidate.eips)),
         NodeMode::FewestNodes => load,
         NodeMode::Limit(_) if load == 0 => 1 << 32,
         NodeMode::Limit(limit) if load < u64::from(limit) => (2 << 32) | load,

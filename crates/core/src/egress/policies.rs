@@ -1,14 +1,14 @@
-//! Every policy by number, so that all but the lookup of a name goes by number.
+//! All policies by number, so that only lookups by name compare names.
 
 use std::ops::{Index, IndexMut};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::choose::NodeId;
-use super::state::Turn;
+use super::placement::NodeId;
+use super::state::AllocationOrder;
 use super::{AddressRequest, Eip, GatewayName, Policy, PolicyName};
 
-/// A policy by its place in [`Policies`]; given again when it is gone, so no order that is seen depends on it.
+/// Index of a policy in [`Policies`]. Reused after a deletion, so no visible order may depend on it.
 pub(super) type PolicyId = u32;
 
 /// No policy.
@@ -16,7 +16,7 @@ const NONE: PolicyId = PolicyId::MAX;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Policies {
-    rows: Vec<Option<Row>>,
+    rows: Vec<Option<PolicyEntry>>,
     vacant: Vec<PolicyId>,
     /// Hash of the name and number, at or behind the slot that the hash names; a quarter at least is free. Never walked
     /// through whole, so its order is never seen.
@@ -24,28 +24,28 @@ pub(super) struct Policies {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct PolicyEntry {
     pub(super) name: PolicyName,
     pub(super) spec: Policy,
     pub(super) grant: Option<Grant>,
 }
 
-/// What a policy has.
+/// What a policy was granted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Grant {
     pub(super) gateway: GatewayName,
     /// None for the node's own address.
     pub(super) eip: Eip,
-    /// The node, if it is on the node's own address; else the seat knows.
+    /// The node, if it uses the node's own address; otherwise see its allocation.
     pub(super) node: Option<NodeId>,
-    /// Its place among the users of the seat.
-    pub(super) place: u32,
+    /// Its index among the users of the allocation.
+    pub(super) user_index: u32,
 }
 
-impl Row {
-    /// The place in the order of service.
-    pub(super) fn turn(&self, id: PolicyId) -> Turn {
-        (self.spec.created, self.name.clone(), id)
+impl PolicyEntry {
+    /// Its position in the order in which policies are served.
+    pub(super) fn order(&self, id: PolicyId) -> AllocationOrder {
+        AllocationOrder { created: self.spec.created, name: self.name.clone(), policy: id }
     }
 
     pub(super) fn is_explicit(&self) -> bool {
@@ -54,7 +54,7 @@ impl Row {
 }
 
 impl Policies {
-    /// Takes no more room than so many policies need.
+    /// Allocates exactly what this many policies need.
     pub(super) fn with_capacity(count: usize) -> Self {
         Self { rows: Vec::with_capacity(count), ..Self::default() }
     }
@@ -72,7 +72,7 @@ impl Policies {
         None
     }
 
-    /// Takes in a policy that is not there.
+    /// Adds a policy that does not exist yet.
     pub(super) fn add(&mut self, name: PolicyName, spec: Policy) -> PolicyId {
         if (self.rows.len() - self.vacant.len() + 1) * 4 > self.slots.len() * 3 {
             let more = vec![(0, NONE); (self.slots.len() * 2).max(16)];
@@ -85,15 +85,15 @@ impl Policies {
             PolicyId::try_from(self.rows.len() - 1).expect("fewer than 2^32 policies")
         });
         self.enter(hash(&name), id);
-        self.rows[id as usize] = Some(Row { name, spec, grant: None });
+        self.rows[id as usize] = Some(PolicyEntry { name, spec, grant: None });
         id
     }
 
     pub(super) fn remove(&mut self, id: PolicyId) {
-        let Some(row) = self.rows[id as usize].take() else { return };
+        let Some(entry) = self.rows[id as usize].take() else { return };
         self.vacant.push(id);
         let mask = self.slots.len() - 1;
-        let mut hole = hash(&row.name) as usize & mask;
+        let mut hole = hash(&entry.name) as usize & mask;
         while self.slots[hole].1 != id {
             hole = (hole + 1) & mask;
         }
@@ -119,11 +119,11 @@ impl Policies {
         self.slots[at] = (hash, id);
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PolicyId, &Row)> {
-        (0..).zip(&self.rows).filter_map(|(id, row)| Some((id, row.as_ref()?)))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PolicyId, &PolicyEntry)> {
+        (0..).zip(&self.rows).filter_map(|(id, entry)| Some((id, entry.as_ref()?)))
     }
 
-    /// At most `limit` of the names, the first in order.
+    /// The first `limit` names in order.
     pub(super) fn names(&self, ids: impl IntoIterator<Item = PolicyId>, limit: usize) -> Vec<&PolicyName> {
         if limit == 0 {
             return Vec::new();
@@ -139,15 +139,15 @@ impl Policies {
 }
 
 impl Index<PolicyId> for Policies {
-    type Output = Row;
+    type Output = PolicyEntry;
 
-    fn index(&self, id: PolicyId) -> &Row {
+    fn index(&self, id: PolicyId) -> &PolicyEntry {
         self.rows[id as usize].as_ref().expect("a number in use has a policy")
     }
 }
 
 impl IndexMut<PolicyId> for Policies {
-    fn index_mut(&mut self, id: PolicyId) -> &mut Row {
+    fn index_mut(&mut self, id: PolicyId) -> &mut PolicyEntry {
         self.rows[id as usize].as_mut().expect("a number in use has a policy")
     }
 }
