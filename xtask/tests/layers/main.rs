@@ -56,7 +56,8 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// What the pure crate may depend on outside its tests: data and small algorithms, no I/O, clock or Kubernetes.
-const PURE: &[&str] = &["ipnet", "prefix-trie", "regex", "serde", "serde_json", "thiserror", "xxhash-rust"];
+const PURE: &[&str] =
+    &["hashbrown", "ipnet", "prefix-trie", "regex", "serde", "serde_json", "thiserror", "xxhash-rust"];
 
 /// Folders of `control` that never import one another.
 const CONTROL: &[&str] = &["gateway", "egress", "ipam", "mirror", "mesh", "agent"];
@@ -87,14 +88,8 @@ const CLIENTS: &[&str] = &["Client", "Api", "Writer"];
 const LARGEST_CIRCLE: usize = 3;
 /// Larger circles that still exist: the crate, and the number of files in each. A row that is no longer needed fails
 /// the test, so that the table shrinks with them.
-const KNOWN_CIRCLES: &[(&str, &[usize])] = &[
-    ("apiserver", &[13, 6, 5]),
-    ("cli", &[17]),
-    ("control", &[8, 7, 6, 5]),
-    ("core", &[8]),
-    ("proxy", &[16, 4]),
-    ("testkit", &[4]),
-];
+const KNOWN_CIRCLES: &[(&str, &[usize])] =
+    &[("apiserver", &[13, 6, 5]), ("cli", &[17]), ("control", &[8, 7, 6, 5]), ("proxy", &[16, 4]), ("testkit", &[4])];
 
 #[test]
 fn packages_depend_only_on_what_the_design_allows() {
