@@ -3,9 +3,15 @@
 //! It reads tokens, not grammar: comments and literals are dropped, `use` trees are opened, and `self` and
 //! `super` are resolved against the module a token stands in, inline modules included.
 
+use std::collections::BTreeSet;
+
 /// What one file names.
 pub(crate) struct Source {
     pub(crate) uses: Vec<Use>,
+    /// Items at the top level of the file and of its inline modules, by module and name.
+    pub(crate) items: Vec<(Vec<String>, String)>,
+    /// Every identifier outside of `use`.
+    pub(crate) mentions: BTreeSet<String>,
     /// Every identifier, with its line.
     pub(crate) words: Vec<(usize, String)>,
 }
@@ -14,10 +20,31 @@ pub(crate) struct Source {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) line: usize,
+    /// The module it stands in: the file's own, or an inline one.
+    pub(crate) module: Vec<String>,
+    /// The name that a `use` brings into scope; none for paths elsewhere.
+    pub(crate) import: Option<Import>,
+    /// Whether it is a `pub use`, of any visibility.
+    pub(crate) public: bool,
     /// Starts with `crate` when it is one of the file's own crate.
     pub(crate) path: Vec<String>,
     /// Whether it ends in `*` or gets another name, so that what follows it is out of sight.
     pub(crate) whole: bool,
+}
+
+/// What a `use` brings into scope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Import {
+    Name(String),
+    Glob,
+}
+
+impl Use {
+    /// Whether it only passes a name on to others.
+    pub(crate) fn is_re_export(&self, source_mentions: &BTreeSet<String>) -> bool {
+        let is_mentioned = |name: &str| source_mentions.contains(name);
+        self.public && matches!(&self.import, Some(Import::Name(name)) if !is_mentioned(name))
+    }
 }
 
 impl Source {
@@ -26,10 +53,18 @@ impl Source {
         let tokens = tokenize(text);
         let words = tokens.iter().filter_map(|(line, token)| token.word().map(|word| (*line, word.to_owned())));
         let words = words.collect();
-        let mut reader =
-            Reader { tokens: &tokens, at: 0, module: module.to_vec(), inline: Vec::new(), uses: Vec::new() };
+        let mut reader = Reader {
+            tokens: &tokens,
+            at: 0,
+            module: module.to_vec(),
+            inline: Vec::new(),
+            uses: Vec::new(),
+            items: Vec::new(),
+            mentions: BTreeSet::new(),
+            public: false,
+        };
         reader.file();
-        Self { uses: reader.uses, words }
+        Self { uses: reader.uses, items: reader.items, mentions: reader.mentions, words }
     }
 }
 
@@ -58,6 +93,10 @@ struct Reader<'a> {
     /// Open braces: whether each is that of an inline module.
     inline: Vec<bool>,
     uses: Vec<Use>,
+    items: Vec<(Vec<String>, String)>,
+    mentions: BTreeSet<String>,
+    /// The `use` that is being read is public.
+    public: bool,
 }
 
 impl Reader<'_> {
@@ -71,10 +110,17 @@ impl Reader<'_> {
                     self.at += 3;
                 }
                 Token::Word(word) if word == "use" => {
+                    self.public = self.is_public();
                     self.at += 1;
                     self.tree(&[], true);
+                    self.public = false;
                 }
-                Token::Word(_) => self.tree(&[], false),
+                Token::Word(word) => {
+                    if is_item_keyword(word) {
+                        self.item();
+                    }
+                    self.tree(&[], false);
+                }
                 Token::Sign('{') => {
                     self.inline.push(false);
                     self.at += 1;
@@ -90,6 +136,14 @@ impl Reader<'_> {
         }
     }
 
+    /// Notes the name of an item, if the keyword before it stands at the top level of a module.
+    fn item(&mut self) {
+        let name = self.peek(1).and_then(Token::word).filter(|word| !is_item_keyword(word));
+        if let Some(name) = name.filter(|_| self.inline.iter().all(|is_module| *is_module)) {
+            self.items.push((self.module.clone(), name.to_owned()));
+        }
+    }
+
     /// Reads one path, and in a `use` all branches below it.
     fn tree(&mut self, prefix: &[String], in_use: bool) {
         let mut path = prefix.to_vec();
@@ -100,12 +154,16 @@ impl Reader<'_> {
         loop {
             match self.peek(0) {
                 Some(Token::Word(word)) => {
-                    path.push(word.clone());
+                    let word = word.clone();
+                    if !in_use {
+                        self.mentions.insert(word.clone());
+                    }
+                    path.push(word);
                     self.at += 1;
                 }
                 Some(Token::Sign('*')) if in_use => {
                     self.at += 1;
-                    return self.note(line, &path, true);
+                    return self.note(line, &path, true, Some(Import::Glob));
                 }
                 Some(Token::Sign('{')) if in_use => {
                     self.at += 1;
@@ -119,11 +177,13 @@ impl Reader<'_> {
             self.at += 1;
         }
         let renamed = in_use && self.peek(0).and_then(Token::word) == Some("as");
+        let mut name = path.iter().rev().find(|segment| *segment != "self").cloned();
         if renamed {
+            name = self.peek(1).and_then(Token::word).map(str::to_owned);
             self.at += 2;
         }
         if in_use || path.len() > 1 {
-            self.note(line, &path, renamed);
+            self.note(line, &path, renamed, name.filter(|_| in_use).map(Import::Name));
         }
     }
 
@@ -140,9 +200,17 @@ impl Reader<'_> {
         }
     }
 
-    fn note(&mut self, line: usize, path: &[String], whole: bool) {
+    fn note(&mut self, line: usize, path: &[String], whole: bool, import: Option<Import>) {
         let path = resolve(path, &self.module);
-        self.uses.push(Use { line, path, whole });
+        self.uses.push(Use { line, module: self.module.clone(), import, public: self.public, path, whole });
+    }
+
+    /// Whether `pub`, or `pub(..)`, stands before the token.
+    fn is_public(&self) -> bool {
+        let before = self.tokens[..self.at].iter().rev().map(|(_, token)| token);
+        let mut before = before
+            .skip_while(|token| !matches!(token, Token::Sign(';' | '}' | ']' | '{')) && token.word() != Some("pub"));
+        before.next().and_then(Token::word) == Some("pub")
     }
 
     fn opens_module(&self) -> bool {
@@ -152,6 +220,11 @@ impl Reader<'_> {
     fn peek(&self, ahead: usize) -> Option<&Token> {
         self.tokens.get(self.at + ahead).map(|(_, token)| token)
     }
+}
+
+/// Whether the word after this one names an item.
+fn is_item_keyword(word: &str) -> bool {
+    matches!(word, "struct" | "enum" | "union" | "trait" | "type" | "fn" | "const" | "static" | "macro_rules")
 }
 
 /// Rewrites a path from where it stands to one that starts at `crate`; paths of other crates stay.
@@ -329,7 +402,8 @@ mod tests {
     fn comments_and_literals_are_passed_over_and_lines_counted() {
         let text = "// a::b\n/* c::d\n/* e::f */ */ \"g::h\n\\\"\" b'\\'' 'x' r\"i::j\" br##\"k\"#::l\"## &'m n::o r#p";
         let source = Source::scan(text, &[]);
-        assert_eq!(source.uses, [Use { line: 4, path: vec!["n".to_owned(), "o".to_owned()], whole: false }]);
+        assert_eq!(source.uses.len(), 1);
+        assert_eq!((source.uses[0].line, source.uses[0].path.join("::")), (4, "n::o".to_owned()));
         let words: Vec<_> = source.words.iter().map(|(_, word)| word.as_str()).collect();
         assert_eq!(words, ["m", "n", "o", "p"]);
     }

@@ -22,8 +22,7 @@ async fn every_command_knows_a_capability_that_is_one_more_line_in_the_table() -
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         data_dir: None,
         kubeconfig: kubeconfig.clone(),
-        nodes: 0,
-        run_elsewhere: None,
+        workloads: false,
     })
     .await?;
     prepare(server.client()).await?;

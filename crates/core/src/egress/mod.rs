@@ -1,17 +1,17 @@
-//! The way out: which egress address and which gateway node each policy gets.
+//! Egress: which egress address and which gateway node each policy gets.
 //!
 //! ```text
 //! Gateway 1--* address (pairs of IPv4 and IPv6), each on one Node at a time
 //! Gateway 1--* Policy  *--1 address, or the own address of a Node
 //! ```
-//! [`plan`] decides all of it at once; [`Planner`] keeps the decision and takes changes one by one. What was recorded
-//! stays: an address moves only if its node can no longer have it.
+//! [`plan`] decides a whole world; [`Planner`] keeps the decisions and applies changes one by one. What is recorded
+//! stays: an address moves only if its node can no longer hold it.
 
-mod absorb;
-mod choose;
 mod explain;
+mod load;
 mod overlap;
 mod pairs;
+mod placement;
 mod plan;
 mod planner;
 mod policies;

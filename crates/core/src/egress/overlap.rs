@@ -1,9 +1,9 @@
-//! Overlapping policies of one pod, flattened: each destination has one winner.
+//! Resolves overlapping policies of one pod: each destination has exactly one winner.
 //!
 //! Per destination: highest priority, then longest destination prefix, then a namespaced policy before a cluster
 //! policy, then the older one, then namespace and name. A policy without destinations means every destination
-//! outside the cluster, with prefix length 0. Where the cluster ends is not known here, so such a policy is a
-//! catch-all: it wins wherever no range says otherwise, and a range that it beats is left to it.
+//! outside the cluster, with prefix length 0. The CIDRs of the cluster are not known here, so such a policy is a
+//! catch-all: it wins wherever no range does, and in the ranges that it beats by priority.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,80 +19,86 @@ use crate::net::{Family, IntervalSet, Range};
 pub struct CandidatePolicy {
     /// Its name.
     pub name: PolicyName,
-    /// The higher, the stronger.
+    /// Higher wins.
     pub priority: i64,
     /// When it was created, in seconds.
     pub created: i64,
-    /// Where to; empty for every destination outside the cluster.
+    /// Destinations; empty for every destination outside the cluster.
     pub destinations: Vec<IpNet>,
 }
 
-/// Who wins where.
+/// The policy in effect for each destination.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EffectivePolicies {
-    /// Disjoint ranges, IPv4 first, ascending; neighbours with one winner are merged.
+    /// Disjoint ranges, IPv4 first, ascending; adjacent ranges with the same winner are merged.
     pub ranges: Vec<(Range, Winner)>,
-    /// Who wins outside the cluster where no range says otherwise.
+    /// The winner outside the cluster for destinations without a range.
     pub catch_all: Option<PolicyName>,
-    /// Policies that win nowhere, and the strongest of those who stand in their way; none if they have no
-    /// destination that may be served at all.
+    /// Policies that win no destination, and the strongest policy that overrides them; none if none of their
+    /// destinations can be served at all.
     pub shadowed: BTreeMap<PolicyName, Option<PolicyName>>,
 }
 
-/// Who wins a range.
+/// The winner of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Winner {
     /// This policy, inside and outside the cluster.
     Policy(PolicyName),
-    /// Outside the cluster the catch-all, by its priority; inside it this policy, which asked for the range by name.
+    /// Inside the cluster this policy, which names the range; outside of it the catch-all, by its priority.
     InsideCluster(PolicyName),
 }
 
-/// One wish of one policy.
-struct Wish<'a> {
+/// One destination of one policy.
+struct Destination<'a> {
     policy: &'a CandidatePolicy,
     /// None for the catch-all.
     net: Option<IpNet>,
 }
 
-/// Flattens the policies that select one pod.
+/// Resolves the policies that select one pod.
 pub fn resolve_overlaps(policies: &[CandidatePolicy]) -> EffectivePolicies {
-    let mut wishes: Vec<Wish<'_>> = Vec::new();
+    let mut destinations: Vec<Destination<'_>> = Vec::new();
     for policy in policies {
-        wishes.extend(policy.destinations.iter().map(|net| Wish { policy, net: Some(net.trunc()) }));
+        destinations.extend(policy.destinations.iter().map(|net| Destination { policy, net: Some(net.trunc()) }));
         if policy.destinations.is_empty() {
-            wishes.push(Wish { policy, net: None });
+            destinations.push(Destination { policy, net: None });
         }
     }
-    wishes.sort_by_key(|wish| {
-        let length = wish.net.map_or(0, |net| net.prefix_len());
-        let name = &wish.policy.name;
-        (Reverse(wish.policy.priority), Reverse(length), name.namespace.is_none(), wish.policy.created, name)
+    destinations.sort_by_key(|destination| {
+        let length = destination.net.map_or(0, |net| net.prefix_len());
+        let name = &destination.policy.name;
+        (
+            Reverse(destination.policy.priority),
+            Reverse(length),
+            name.namespace.is_none(),
+            destination.policy.created,
+            name,
+        )
     });
-    let catch_all = wishes.iter().position(|wish| wish.net.is_none());
-    let elsewhere = catch_all.map(|place| wishes[place].policy.name.clone());
-    let (mut done, mut won) = (never(), Vec::new());
-    for (place, wish) in wishes.iter().enumerate() {
-        let Some(net) = wish.net else { continue };
+    let catch_all = destinations.iter().position(|destination| destination.net.is_none());
+    let elsewhere = catch_all.map(|index| destinations[index].policy.name.clone());
+    let (mut decided, mut won) = (never_served(), Vec::new());
+    for (index, destination) in destinations.iter().enumerate() {
+        let Some(net) = destination.net else { continue };
         let range = Range::from(net);
-        let done = &mut done[usize::from(range.family() == Family::V6)];
-        let name = wish.policy.name.clone();
-        let beaten = catch_all.is_some_and(|catch_all| catch_all < place);
-        for (first, last) in done.gaps(range.first(), range.last()) {
+        let decided = &mut decided[usize::from(range.family() == Family::V6)];
+        let name = destination.policy.name.clone();
+        let beaten = catch_all.is_some_and(|catch_all| catch_all < index);
+        for (first, last) in decided.gaps(range.first(), range.last()) {
             let winner = if beaten { Winner::InsideCluster(name.clone()) } else { Winner::Policy(name.clone()) };
             won.push((Range::between(range.family(), first, last), winner));
         }
-        done.insert(range.first(), range.last());
+        decided.insert(range.first(), range.last());
     }
     won.sort_by_key(|(range, _)| *range);
     let ranges = merge(won);
-    let shadowed = shadowed(policies, &wishes, &ranges, elsewhere.as_ref());
+    let shadowed = shadowed(policies, &destinations, &ranges, elsewhere.as_ref());
     EffectivePolicies { ranges, catch_all: elsewhere, shadowed }
 }
 
-/// Destinations that no policy may serve: this host, link-local (a gateway node's metadata service among them),
-/// multicast and broadcast. IPv4, then IPv6.
-fn never() -> [IntervalSet; 2] {
+/// Destinations that no policy may serve: loopback, link-local (including the cloud metadata service), multicast and
+/// broadcast. IPv4, then IPv6.
+fn never_served() -> [IntervalSet; 2] {
     let mut sets = [IntervalSet::default(), IntervalSet::default()];
     for block in
         ["127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32", "::1/128", "fe80::/10", "ff00::/8"]
@@ -106,7 +112,7 @@ fn never() -> [IntervalSet; 2] {
 /// True if no policy may serve the destination.
 pub fn is_never_served(destination: IpAddr) -> bool {
     let range = Range::from(destination);
-    never()[usize::from(destination.is_ipv6())].contains(range.first())
+    never_served()[usize::from(destination.is_ipv6())].contains(range.first())
 }
 
 fn merge(won: Vec<(Range, Winner)>) -> Vec<(Range, Winner)> {
@@ -128,7 +134,7 @@ fn merge(won: Vec<(Range, Winner)>) -> Vec<(Range, Winner)> {
 
 fn shadowed(
     policies: &[CandidatePolicy],
-    wishes: &[Wish<'_>],
+    destinations: &[Destination<'_>],
     ranges: &[(Range, Winner)],
     elsewhere: Option<&PolicyName>,
 ) -> BTreeMap<PolicyName, Option<PolicyName>> {
@@ -139,19 +145,21 @@ fn shadowed(
         })
         .chain(elsewhere)
         .collect();
-    let losers = policies.iter().filter(|policy| !winners.contains(&policy.name));
-    losers
+    let overridden = policies.iter().filter(|policy| !winners.contains(&policy.name));
+    overridden
         .map(|policy| {
-            let own = |wish: &&Wish<'_>| wish.policy.name == policy.name;
-            let meets = |net: Option<IpNet>| {
-                wishes.iter().filter(own).any(|wish| match (wish.net, net) {
+            let own = |destination: &&Destination<'_>| destination.policy.name == policy.name;
+            let overlaps = |net: Option<IpNet>| {
+                destinations.iter().filter(own).any(|destination| match (destination.net, net) {
                     (Some(a), Some(b)) => a.contains(&b) || b.contains(&a),
                     (None, None) => true,
                     (Some(_), None) | (None, Some(_)) => false,
                 })
             };
-            let stronger = wishes.iter().find(|wish| wish.policy.name != policy.name && meets(wish.net));
-            (policy.name.clone(), stronger.map(|wish| wish.policy.name.clone()))
+            let stronger = destinations
+                .iter()
+                .find(|destination| destination.policy.name != policy.name && overlaps(destination.net));
+            (policy.name.clone(), stronger.map(|destination| destination.policy.name.clone()))
         })
         .collect()
 }
@@ -170,31 +178,33 @@ mod tests {
         CandidatePolicy { name: name("shop", policy), priority, created: 0, destinations }
     }
 
-    fn shown(flat: &EffectivePolicies) -> Vec<String> {
+    fn shown(effective: &EffectivePolicies) -> Vec<String> {
         let line = |(range, winner): &(Range, Winner)| match winner {
             Winner::Policy(name) => format!("{range} {name}"),
-            Winner::InsideCluster(name) => format!("{range} catch-all else {name}"),
+            Winner::InsideCluster(name) => format!("{range} inside the cluster {name}"),
         };
-        flat.ranges.iter().map(line).collect()
+        effective.ranges.iter().map(line).collect()
     }
 
     #[test]
     fn the_longer_prefix_wins_inside_the_shorter_one() {
-        let flat = resolve_overlaps(&[candidate("wide", 0, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
+        let effective =
+            resolve_overlaps(&[candidate("wide", 0, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
         let lines = [
             "10.0.0.0-10.0.255.255 shop/wide",
             "10.1.0.0-10.1.255.255 shop/narrow",
             "10.2.0.0-10.255.255.255 shop/wide",
         ];
-        assert_eq!(shown(&flat), lines);
-        assert!(flat.shadowed.is_empty() && flat.catch_all.is_none());
+        assert_eq!(shown(&effective), lines);
+        assert!(effective.shadowed.is_empty() && effective.catch_all.is_none());
     }
 
     #[test]
     fn priority_beats_prefix_and_the_shadowed_learn_by_whom() {
-        let flat = resolve_overlaps(&[candidate("wide", 1, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
-        assert_eq!(shown(&flat), ["10.0.0.0-10.255.255.255 shop/wide"]);
-        assert_eq!(flat.shadowed, BTreeMap::from([(name("shop", "narrow"), Some(name("shop", "wide")))]));
+        let effective =
+            resolve_overlaps(&[candidate("wide", 1, &["10.0.0.0/8"]), candidate("narrow", 0, &["10.1.0.0/16"])]);
+        assert_eq!(shown(&effective), ["10.0.0.0-10.255.255.255 shop/wide"]);
+        assert_eq!(effective.shadowed, BTreeMap::from([(name("shop", "narrow"), Some(name("shop", "wide")))]));
     }
 
     #[test]
@@ -216,20 +226,20 @@ mod tests {
     #[test]
     fn a_catch_all_wins_where_no_range_does_unless_its_priority_is_higher() {
         let ranged = candidate("ranged", 0, &["10.0.0.0/8"]);
-        let flat = resolve_overlaps(&[candidate("all", 0, &[]), ranged.clone()]);
+        let effective = resolve_overlaps(&[candidate("all", 0, &[]), ranged.clone()]);
         assert_eq!(
-            (shown(&flat), flat.catch_all),
+            (shown(&effective), effective.catch_all),
             (vec!["10.0.0.0-10.255.255.255 shop/ranged".into()], Some(name("shop", "all")))
         );
-        let flat = resolve_overlaps(&[candidate("all", 5, &[]), ranged]);
-        assert_eq!(shown(&flat), ["10.0.0.0-10.255.255.255 catch-all else shop/ranged"]);
-        let flat = resolve_overlaps(&[candidate("a", 0, &[]), candidate("b", 0, &[])]);
-        assert_eq!(flat.shadowed, BTreeMap::from([(name("shop", "b"), Some(name("shop", "a")))]));
+        let effective = resolve_overlaps(&[candidate("all", 5, &[]), ranged]);
+        assert_eq!(shown(&effective), ["10.0.0.0-10.255.255.255 inside the cluster shop/ranged"]);
+        let effective = resolve_overlaps(&[candidate("a", 0, &[]), candidate("b", 0, &[])]);
+        assert_eq!(effective.shadowed, BTreeMap::from([(name("shop", "b"), Some(name("shop", "a")))]));
     }
 
     #[test]
     fn zero_cidr_destination_leaves_out_what_is_never_served() {
-        let flat = resolve_overlaps(&[candidate("all", 0, &["0.0.0.0/0", "::/0"])]);
+        let effective = resolve_overlaps(&[candidate("all", 0, &["0.0.0.0/0", "::/0"])]);
         for (address, served) in [
             ("8.8.8.8", true),
             ("127.0.0.1", false),
@@ -242,29 +252,29 @@ mod tests {
             ("::1", false),
         ] {
             let range = Range::from(address.parse::<IpAddr>().unwrap());
-            let won = flat
+            let won = effective
                 .ranges
                 .iter()
                 .any(|(r, _)| r.family() == range.family() && r.first() <= range.first() && range.first() <= r.last());
             assert_eq!((won, is_never_served(address.parse().unwrap())), (served, !served), "{address}");
         }
-        let flat = resolve_overlaps(&[candidate("metadata", 0, &["169.254.169.254/32"])]);
-        assert_eq!(flat.shadowed, BTreeMap::from([(name("shop", "metadata"), None)]));
+        let effective = resolve_overlaps(&[candidate("metadata", 0, &["169.254.169.254/32"])]);
+        assert_eq!(effective.shadowed, BTreeMap::from([(name("shop", "metadata"), None)]));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn each_destination_has_the_winner_that_the_order_says(
-            wishes in prop::collection::vec((0i64..3, 0i64..2, prop::collection::vec((0u8..16, 28u8..=32), 0..4), any::<bool>()), 0..6)
+            destinations in prop::collection::vec((0i64..3, 0i64..2, prop::collection::vec((0u8..16, 28u8..=32), 0..4), any::<bool>()), 0..6)
         ) {
-            let policies: Vec<CandidatePolicy> = wishes.into_iter().enumerate().map(|(n, (priority, created, nets, cluster))| CandidatePolicy {
+            let policies: Vec<CandidatePolicy> = destinations.into_iter().enumerate().map(|(n, (priority, created, nets, cluster))| CandidatePolicy {
                 name: name(if cluster { "" } else { "shop" }, &format!("p{n}")),
                 priority,
                 created,
                 destinations: nets.into_iter().map(|(host, length)| format!("10.0.0.{host}/{length}").parse().unwrap()).collect(),
             }).collect();
-            let flat = resolve_overlaps(&policies);
+            let effective = resolve_overlaps(&policies);
             for host in 0..32u8 {
                 let address: IpAddr = format!("10.0.0.{host}").parse().unwrap();
                 let mut best: Option<(_, &CandidatePolicy)> = None;
@@ -275,7 +285,7 @@ mod tests {
                     }
                 }
                 let number = Range::from(address).first();
-                let won = flat.ranges.iter().find(|(range, _)| range.first() <= number && number <= range.last()).map(|(_, winner)| winner);
+                let won = effective.ranges.iter().find(|(range, _)| range.first() <= number && number <= range.last()).map(|(_, winner)| winner);
                 let catch_all = policies.iter().filter(|p| p.destinations.is_empty()).map(|p| p.priority).max();
                 match (won, best) {
                     (None, None) => {}
@@ -290,7 +300,7 @@ mod tests {
                     (won, best) => prop_assert!(false, "{:?} {:?}", won, best),
                 }
             }
-            for pair in flat.ranges.windows(2) {
+            for pair in effective.ranges.windows(2) {
                 prop_assert!(pair[0].0.family() != pair[1].0.family() || pair[0].0.last() < pair[1].0.first());
             }
         }

@@ -1,12 +1,12 @@
 //! Which IPv4 address goes with which IPv6 address.
 //!
-//! The i-th IPv4 address of the pool pairs with the i-th IPv6 address. What is recorded stays together even if the
-//! pool was edited since; where it deviates from position, the halves it leaves over pair among themselves in pool
-//! order. Recording a pair that this structure names changes no other pair, so it is built once per pool.
+//! The i-th IPv4 address of the pool pairs with the i-th IPv6 address. Recorded pairs stay together even if the pool
+//! was edited since; addresses that lose their partner this way pair among themselves in pool order. Recording a pair
+//! of this structure changes no other pair, so it is built once per pool.
 //!
-//! Every egress address of the pool has an *index*, by which pool order, draws and free runs go: the position of
-//! its IPv4 half, or of its IPv6 half beyond the last IPv4 address; an IPv6 address left without its half stands
-//! behind all others. An index may be a hole, where an IPv6 address has its half elsewhere.
+//! Every egress address of the pool has an *index* that defines pool order, draws and free ranges: the position of
+//! its IPv4 address, or of its IPv6 address beyond the last IPv4 address. An IPv6 address without a partner comes
+//! after all others. An index is a gap where an IPv6 address is paired elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,18 +18,18 @@ use crate::net::Pool;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EipPairs {
     pool: Pool,
-    /// By IPv4 position: the other half, where it is not the one at the same position.
+    /// By IPv4 position: the IPv6 address, where it is not the one at the same position.
     to_v6: BTreeMap<u128, Option<Ipv6Addr>>,
-    /// By IPv6 position: likewise.
+    /// By IPv6 position: the IPv4 address, where it is not the one at the same position.
     to_v4: BTreeMap<u128, Option<Ipv4Addr>>,
     /// Recorded addresses that are not in the pool.
     outside: BTreeMap<IpAddr, Eip>,
-    /// Positions of the IPv6 addresses that stand behind all others.
-    behind: Vec<u128>,
+    /// Positions of the IPv6 addresses without a partner, which come after all others.
+    unpaired_v6: Vec<u128>,
 }
 
 impl EipPairs {
-    /// Pairs the pool around what is recorded: no address may be recorded in two of `recorded`.
+    /// Pairs the pool around recorded pairs. No address may occur twice in `recorded`.
     pub fn new(pool: &Pool, recorded: impl IntoIterator<Item = Eip>) -> Self {
         let mut pairs = Self { pool: pool.clone(), ..Self::default() };
         for eip in recorded {
@@ -39,23 +39,23 @@ impl EipPairs {
         }
         pairs.join_leftovers();
         let v4_count = pool.v4.count();
-        pairs.behind =
+        pairs.unpaired_v6 =
             pairs.to_v4.iter().filter(|(p, half)| **p < v4_count && half.is_none()).map(|(p, _)| *p).collect();
         pairs
     }
 
     /// One past the last index.
     pub fn span(&self) -> u128 {
-        self.main().saturating_add(self.behind.len() as u128)
+        self.main().saturating_add(self.unpaired_v6.len() as u128)
     }
 
-    /// The egress address at an index; none beyond the last one and at holes.
+    /// The egress address at an index; none at gaps and past the end.
     pub fn at(&self, index: u128) -> Option<Eip> {
         if let Some(v4) = self.pool.v4_at(index) {
             return Some(Eip { v4: Some(v4), v6: self.half_of_v4(index) });
         }
         let position = match index.checked_sub(self.main()) {
-            Some(behind) => *self.behind.get(usize::try_from(behind).ok()?)?,
+            Some(behind) => *self.unpaired_v6.get(usize::try_from(behind).ok()?)?,
             None if matches!(self.to_v4.get(&index), Some(Some(_))) => return None,
             None => index,
         };
@@ -71,13 +71,13 @@ impl EipPairs {
         })
     }
 
-    /// The index of an egress address; none if it begins outside the pool.
+    /// The index of an egress address; none if its first address is outside the pool.
     pub fn index(&self, eip: Eip) -> Option<u128> {
         match (eip.v4, eip.v6) {
             (Some(v4), _) => self.pool.rank(v4.into()),
             (None, Some(v6)) => {
                 let position = self.pool.rank(v6.into())?;
-                match self.behind.binary_search(&position) {
+                match self.unpaired_v6.binary_search(&position) {
                     Ok(behind) => Some(self.main().saturating_add(behind as u128)),
                     Err(_) => Some(position),
                 }
@@ -86,12 +86,12 @@ impl EipPairs {
         }
     }
 
-    /// True if the record of this egress address bends the pairing: without it, other pairs may form.
+    /// True if this pair exists only because it is recorded: without it, other pairs may form.
     pub fn deviates(&self, eip: Eip) -> bool {
         !self.by_position(eip)
     }
 
-    /// The indices that are holes or have a half outside the pool are among these.
+    /// Includes all indices that are gaps or have an address outside the pool.
     pub fn irregular(&self) -> impl Iterator<Item = u128> {
         self.to_v6.keys().chain(self.to_v4.keys()).copied()
     }
@@ -108,7 +108,7 @@ impl EipPairs {
         self.to_v4.get(&position).copied().unwrap_or_else(|| self.pool.v4_at(position))
     }
 
-    /// True if the pool alone would make this egress address.
+    /// True if the pool alone gives this pair.
     fn by_position(&self, eip: Eip) -> bool {
         let v4 = eip.v4.and_then(|v4| self.pool.rank(v4.into()));
         let v6 = eip.v6.and_then(|v6| self.pool.rank(v6.into()));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_single_stays_single_and_its_half_stands_behind() {
+    fn a_recorded_single_address_stays_single_and_its_partner_comes_last() {
         let pairs = EipPairs::new(&pool("10.0.0.1-10.0.0.2", "fd00::1-fd00::2"), [eip("10.0.0.1", "")]);
         assert_eq!(all(&pairs), [eip("10.0.0.1", ""), eip("10.0.0.2", "fd00::2"), eip("", "fd00::1")]);
         for index in 0..pairs.span() {

@@ -1,51 +1,48 @@
-//! Every policy by number, so that all but the lookup of a name goes by number.
+//! All policies by number, so that only lookups by name compare names.
 
 use std::ops::{Index, IndexMut};
 
+use hashbrown::HashTable;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::choose::NodeId;
-use super::state::Turn;
+use super::placement::NodeId;
+use super::state::AllocationOrder;
 use super::{AddressRequest, Eip, GatewayName, Policy, PolicyName};
 
-/// A policy by its place in [`Policies`]; given again when it is gone, so no order that is seen depends on it.
+/// Index of a policy in [`Policies`]. Reused after a deletion, so no visible order may depend on it.
 pub(super) type PolicyId = u32;
-
-/// No policy.
-const NONE: PolicyId = PolicyId::MAX;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Policies {
-    rows: Vec<Option<Row>>,
+    entries: Vec<Option<PolicyEntry>>,
     vacant: Vec<PolicyId>,
-    /// Hash of the name and number, at or behind the slot that the hash names; a quarter at least is free. Never walked
-    /// through whole, so its order is never seen.
-    slots: Vec<(u32, PolicyId)>,
+    /// The ids by the hash of the policy's name. Never iterated, so its order is never visible.
+    by_name: HashTable<PolicyId>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct PolicyEntry {
     pub(super) name: PolicyName,
     pub(super) spec: Policy,
     pub(super) grant: Option<Grant>,
 }
 
-/// What a policy has.
+/// What a policy was granted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Grant {
     pub(super) gateway: GatewayName,
     /// None for the node's own address.
     pub(super) eip: Eip,
-    /// The node, if it is on the node's own address; else the seat knows.
+    /// The node, if it uses the node's own address; otherwise see its allocation.
     pub(super) node: Option<NodeId>,
-    /// Its place among the users of the seat.
-    pub(super) place: u32,
+    /// Its index among the users of the allocation.
+    pub(super) user_index: u32,
 }
 
-impl Row {
-    /// The place in the order of service.
-    pub(super) fn turn(&self, id: PolicyId) -> Turn {
-        (self.spec.created, self.name.clone(), id)
+impl PolicyEntry {
+    /// Its position in the order in which policies are served.
+    pub(super) fn order(&self, id: PolicyId) -> AllocationOrder {
+        AllocationOrder { created: self.spec.created, name: self.name.clone(), policy: id }
     }
 
     pub(super) fn is_explicit(&self) -> bool {
@@ -54,76 +51,41 @@ impl Row {
 }
 
 impl Policies {
-    /// Takes no more room than so many policies need.
+    /// Allocates what this many policies need.
     pub(super) fn with_capacity(count: usize) -> Self {
-        Self { rows: Vec::with_capacity(count), ..Self::default() }
+        Self { entries: Vec::with_capacity(count), vacant: Vec::new(), by_name: HashTable::with_capacity(count) }
     }
 
     pub(super) fn find(&self, name: &PolicyName) -> Option<PolicyId> {
-        let hash = hash(name);
-        let mut at = hash as usize;
-        while !self.slots.is_empty() {
-            match self.slots[at & (self.slots.len() - 1)] {
-                (_, NONE) => break,
-                (alike, id) if alike == hash && self[id].name == *name => return Some(id),
-                _ => at += 1,
-            }
-        }
-        None
+        self.by_name.find(hash(name), |id| self[*id].name == *name).copied()
     }
 
-    /// Takes in a policy that is not there.
+    /// Adds a policy that does not exist yet.
     pub(super) fn add(&mut self, name: PolicyName, spec: Policy) -> PolicyId {
-        if (self.rows.len() - self.vacant.len() + 1) * 4 > self.slots.len() * 3 {
-            let more = vec![(0, NONE); (self.slots.len() * 2).max(16)];
-            for (hash, id) in std::mem::replace(&mut self.slots, more).into_iter().filter(|(_, id)| *id != NONE) {
-                self.enter(hash, id);
-            }
-        }
         let id = self.vacant.pop().unwrap_or_else(|| {
-            self.rows.push(None);
-            PolicyId::try_from(self.rows.len() - 1).expect("fewer than 2^32 policies")
+            self.entries.push(None);
+            PolicyId::try_from(self.entries.len() - 1).expect("fewer than 2^32 policies")
         });
-        self.enter(hash(&name), id);
-        self.rows[id as usize] = Some(Row { name, spec, grant: None });
+        let hash_of_name = hash(&name);
+        self.entries[id as usize] = Some(PolicyEntry { name, spec, grant: None });
+        let Self { entries, by_name, .. } = self;
+        by_name.insert_unique(hash_of_name, id, |id| entry(entries, *id).map_or(0, |entry| hash(&entry.name)));
         id
     }
 
     pub(super) fn remove(&mut self, id: PolicyId) {
-        let Some(row) = self.rows[id as usize].take() else { return };
+        let Some(removed) = self.entries[id as usize].take() else { return };
         self.vacant.push(id);
-        let mask = self.slots.len() - 1;
-        let mut hole = hash(&row.name) as usize & mask;
-        while self.slots[hole].1 != id {
-            hole = (hole + 1) & mask;
+        if let Ok(found) = self.by_name.find_entry(hash(&removed.name), |other| *other == id) {
+            found.remove();
         }
-        // whoever stands behind the hole and is not at home moves up, or it would not be found any more
-        let mut at = (hole + 1) & mask;
-        while self.slots[at].1 != NONE {
-            let from_home = at.wrapping_sub(self.slots[at].0 as usize) & mask;
-            if from_home >= (at.wrapping_sub(hole) & mask) {
-                self.slots[hole] = self.slots[at];
-                hole = at;
-            }
-            at = (at + 1) & mask;
-        }
-        self.slots[hole] = (0, NONE);
     }
 
-    fn enter(&mut self, hash: u32, id: PolicyId) {
-        let mask = self.slots.len() - 1;
-        let mut at = hash as usize & mask;
-        while self.slots[at].1 != NONE {
-            at = (at + 1) & mask;
-        }
-        self.slots[at] = (hash, id);
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PolicyId, &PolicyEntry)> {
+        (0..).zip(&self.entries).filter_map(|(id, entry)| Some((id, entry.as_ref()?)))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PolicyId, &Row)> {
-        (0..).zip(&self.rows).filter_map(|(id, row)| Some((id, row.as_ref()?)))
-    }
-
-    /// At most `limit` of the names, the first in order.
+    /// The first `limit` names in order.
     pub(super) fn names(&self, ids: impl IntoIterator<Item = PolicyId>, limit: usize) -> Vec<&PolicyName> {
         if limit == 0 {
             return Vec::new();
@@ -139,22 +101,26 @@ impl Policies {
 }
 
 impl Index<PolicyId> for Policies {
-    type Output = Row;
+    type Output = PolicyEntry;
 
-    fn index(&self, id: PolicyId) -> &Row {
-        self.rows[id as usize].as_ref().expect("a number in use has a policy")
+    fn index(&self, id: PolicyId) -> &PolicyEntry {
+        self.entries[id as usize].as_ref().expect("a number in use has a policy")
     }
 }
 
 impl IndexMut<PolicyId> for Policies {
-    fn index_mut(&mut self, id: PolicyId) -> &mut Row {
-        self.rows[id as usize].as_mut().expect("a number in use has a policy")
+    fn index_mut(&mut self, id: PolicyId) -> &mut PolicyEntry {
+        self.entries[id as usize].as_mut().expect("a number in use has a policy")
     }
 }
 
-fn hash(name: &PolicyName) -> u32 {
+fn entry(entries: &[Option<PolicyEntry>], id: PolicyId) -> Option<&PolicyEntry> {
+    entries.get(id as usize)?.as_ref()
+}
+
+fn hash(name: &PolicyName) -> u64 {
     let namespace = name.namespace.as_ref().map_or(0, |namespace| xxh3_64(namespace.as_bytes()));
-    (xxh3_64_with_seed(name.name.as_bytes(), namespace) >> 32) as u32
+    xxh3_64_with_seed(name.name.as_bytes(), namespace)
 }
 
 #[cfg(test)]
@@ -169,7 +135,7 @@ mod tests {
             Policy { uid: "".into(), gateway: "".into(), created: 0, request: AddressRequest::Default, refused: false };
         let mut policies = Policies::default();
         assert_eq!(policies.find(&name(0)), None);
-        // each comes in its turn and goes a while later, so that the table is full, then half empty, again and again
+        // policies are added and removed a while later, so that the table grows and shrinks again and again
         for n in 0..5_000 {
             policies.add(name(n), spec.clone());
             let gone = (n / 500) * 400;
@@ -183,6 +149,6 @@ mod tests {
                 );
             }
         }
-        assert!(policies.rows.len() < 1_600, "numbers are given again");
+        assert!(policies.entries.len() < 1_600, "ids are reused");
     }
 }

@@ -1,188 +1,206 @@
-//! Settling: whoever lost its node gets another, then whoever waits is served, until nothing more can be given.
+//! Settling: allocations without a node get one, then waiting policies are served, until nothing more changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use super::choose::{NodeId, Seeker, choose};
+use super::placement::{NodeId, PlacementRequest, choose};
 use super::planner::{Affected, Planner};
 use super::policies::{Grant, PolicyId};
-use super::state::{Gate, Seat, Turn};
+use super::state::{Allocation, AllocationOrder, GatewayState};
 use super::{AddressRecord, AddressRequest, Eip, GatewayName, Move, MoveCause, Unmet};
 use crate::pick;
 
-/// The numbers that stand for addresses: 1 is a node's own address and 0 none; 14 bits of a mark.
+/// Slots: the number of an egress address in packet marks, 14 bits. 0 means none and 1 the node's own address.
 pub(super) const SLOTS: RangeInclusive<u16> = 2..=16383;
 
-/// One decision in the making.
+/// One planning round: what has changed so far and what is still to be settled.
 #[derive(Debug, Default)]
-pub(super) struct Round {
-    pub(super) touched: Affected,
-    /// Policies that are touched, by number and perhaps more than once.
+pub(super) struct PlanningRound {
+    pub(super) affected: Affected,
+    /// Affected policies; may contain duplicates.
     pub(super) policies: Vec<PolicyId>,
     /// Gateways to settle.
-    pub(super) gates: BTreeSet<GatewayName>,
-    /// Something that others may wait for was given back: room on a node, a slot, an address.
+    pub(super) gateways: BTreeSet<GatewayName>,
+    /// Capacity that others may wait for was freed: on a node, a slot, or an address.
     pub(super) freed: bool,
-    /// Where the seats that move came from.
-    pub(super) origins: BTreeMap<(GatewayName, Eip), Origin>,
-    /// Likewise for policies on a node's own address.
-    locals: BTreeMap<PolicyId, (GatewayName, Option<NodeId>, MoveCause)>,
+    /// Where the allocations that move came from.
+    pub(super) origins: BTreeMap<(GatewayName, Eip), MoveOrigin>,
+    /// Where the policies that use a node's own address came from.
+    policy_origins: BTreeMap<PolicyId, PolicyOrigin>,
 }
 
-/// Where a seat was before.
+/// Where a policy that uses a node's own address was before.
+#[derive(Debug)]
+struct PolicyOrigin {
+    gateway: GatewayName,
+    from: Option<NodeId>,
+    cause: MoveCause,
+}
+
+/// Where an allocation was before.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Origin {
-    /// It is not recorded yet: no move, no epoch.
-    Fresh,
-    /// On this node, which it had to leave.
+pub(super) enum MoveOrigin {
+    /// It is not recorded yet, so it does not count as a move.
+    New,
+    /// On this node, which it had to leave for this cause.
     From(Option<NodeId>, MoveCause),
 }
 
-impl Round {
-    pub(super) fn touch_address(&mut self, address: IpAddr) {
-        self.touched.addresses.insert(address);
+impl PlanningRound {
+    pub(super) fn mark_address(&mut self, address: IpAddr) {
+        self.affected.addresses.insert(address);
     }
 
-    pub(super) fn touch_seat(&mut self, gateway: &GatewayName, eip: Eip) {
-        self.touched.addresses.extend(eip.addresses());
-        self.touched.gateways.insert(gateway.clone());
+    pub(super) fn mark_allocation(&mut self, gateway: &GatewayName, eip: Eip) {
+        self.affected.addresses.extend(eip.addresses());
+        self.affected.gateways.insert(gateway.clone());
     }
 }
 
 impl Planner {
-    pub(super) fn settle(&mut self, mut round: Round) -> Affected {
+    pub(super) fn settle(&mut self, mut round: PlanningRound) -> Affected {
         loop {
             if std::mem::take(&mut round.freed) {
-                let needy = self.gates.iter().filter(|(_, gate)| {
-                    !gate.waiting.is_empty() || gate.by_node.contains_key(&None) || gate.locals.contains_key(&None)
+                let unsettled = self.gateways.iter().filter(|(_, state)| {
+                    !state.waiting.is_empty()
+                        || state.by_node.contains_key(&None)
+                        || state.node_address_users.contains_key(&None)
                 });
-                round.gates.extend(needy.map(|(name, _)| name.clone()));
+                round.gateways.extend(unsettled.map(|(name, _)| name.clone()));
             }
-            let gates: Vec<GatewayName> =
-                round.gates.iter().filter(|name| self.gates.contains_key(*name)).cloned().collect();
-            for gateway in &gates {
-                self.place_orphans(gateway, &mut round);
+            let gateways: Vec<GatewayName> =
+                round.gateways.iter().filter(|name| self.gateways.contains_key(*name)).cloned().collect();
+            for gateway in &gateways {
+                self.assign_missing_nodes(gateway, &mut round);
             }
             let mut served = false;
-            for gateway in &gates {
+            for gateway in &gateways {
                 served |= self.serve(gateway, &mut round);
             }
             if !served && !round.freed {
                 break;
             }
         }
-        self.conclude(&mut round);
-        self.moves.clone_from(&round.touched.moves);
-        round.touched
+        self.record_moves(&mut round);
+        self.moves.clone_from(&round.affected.moves);
+        round.affected
     }
 
-    /// Gives every seat, then every policy on a node's own address, that has no node a node, if there is one.
-    fn place_orphans(&mut self, gateway: &GatewayName, round: &mut Round) {
-        let gate = &self.gates[gateway];
-        if !gate.any_ready() {
+    /// Assigns nodes to allocations without one, then to policies that use a node's own address.
+    fn assign_missing_nodes(&mut self, gateway: &GatewayName, round: &mut PlanningRound) {
+        let state = &self.gateways[gateway];
+        if !state.any_ready() {
             return;
         }
-        for eip in gate.in_order(gate.by_node.get(&None).into_iter().flatten().copied()) {
-            let Ok(node) = self.node_for(&self.gates[gateway], eip) else { continue };
-            round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(None, MoveCause::NodeReady));
-            self.rehouse(gateway, eip, Some(node));
+        for eip in state.in_order(state.by_node.get(&None).into_iter().flatten().copied()) {
+            let Ok(node) = self.node_for(&self.gateways[gateway], eip) else { continue };
+            round.origins.entry((gateway.clone(), eip)).or_insert(MoveOrigin::From(None, MoveCause::NodeReady));
+            self.assign_node(gateway, eip, Some(node));
         }
-        let locals: Vec<Turn> = self.gates[gateway].locals.get(&None).into_iter().flatten().cloned().collect();
-        for turn in locals {
-            let id = turn.2;
-            let Ok(node) = self.node_for_local(&self.gates[gateway], id) else { continue };
-            round.locals.entry(id).or_insert((gateway.clone(), None, MoveCause::NodeReady));
-            let gate = self.gate_mut(gateway);
-            gate.set_local(None, turn.clone(), false);
-            gate.set_local(Some(node), turn, true);
-            self.policies[id].grant.as_mut().expect("a local has a grant").node = Some(node);
+        let without_node = self.gateways[gateway].node_address_users.get(&None).into_iter().flatten();
+        for order in without_node.cloned().collect::<Vec<AllocationOrder>>() {
+            let id = order.policy;
+            let Ok(node) = self.node_for_policy(&self.gateways[gateway], id) else { continue };
+            let origin = PolicyOrigin { gateway: gateway.clone(), from: None, cause: MoveCause::NodeReady };
+            round.policy_origins.entry(id).or_insert(origin);
+            let state = self.gateway_mut(gateway);
+            state.set_node_address_user(None, order.clone(), false);
+            state.set_node_address_user(Some(node), order, true);
+            self.policies[id].grant.as_mut().expect("a user of a node's address has a grant").node = Some(node);
         }
     }
 
-    /// Serves those who wait, in their order; true if anyone got something.
-    fn serve(&mut self, gateway: &GatewayName, round: &mut Round) -> bool {
-        let gate = self.gate_mut(gateway);
-        let ready = gate.any_ready();
-        if gate.waiting.is_empty() || (!ready && gate.dark) {
-            gate.dark = !ready;
+    /// Serves waiting policies in order; true if any got a grant.
+    fn serve(&mut self, gateway: &GatewayName, round: &mut PlanningRound) -> bool {
+        let state = self.gateway_mut(gateway);
+        let ready = state.any_ready();
+        if state.waiting.is_empty() || (!ready && state.no_ready_node) {
+            state.no_ready_node = !ready;
             return false;
         }
-        gate.dark = !ready;
+        state.no_ready_node = !ready;
         let (mut served, mut left) = (false, BTreeMap::new());
-        for (turn, before) in std::mem::take(&mut gate.waiting) {
-            let granted = if ready { self.grant(gateway, turn.2, round) } else { Err(Unmet::NoReadyNode) };
+        for (order, before) in std::mem::take(&mut state.waiting) {
+            let granted = if ready { self.grant(gateway, order.policy, round) } else { Err(Unmet::NoReadyNode) };
             served |= granted.is_ok();
             if granted.as_ref().err() != Some(&before) {
-                round.policies.push(turn.2);
+                round.policies.push(order.policy);
             }
             if let Err(unmet) = granted {
-                left.insert(turn, unmet);
+                left.insert(order, unmet);
             }
         }
-        self.gate_mut(gateway).waiting = left;
+        self.gateway_mut(gateway).waiting = left;
         served
     }
 
-    /// Gives a policy what it asks for, or says why not and changes nothing.
-    fn grant(&mut self, gateway: &GatewayName, id: PolicyId, round: &mut Round) -> Result<(), Unmet> {
-        let gate = &self.gates[gateway];
+    /// Grants a policy what it requests, or returns why not and changes nothing.
+    fn grant(&mut self, gateway: &GatewayName, id: PolicyId, round: &mut PlanningRound) -> Result<(), Unmet> {
+        let state = &self.gateways[gateway];
         if self.policies[id].spec.request == AddressRequest::NodeAddress {
-            let node = Some(self.node_for_local(gate, id)?);
-            let turn = self.policies[id].turn(id);
-            self.gate_mut(gateway).set_local(node, turn, true);
-            round.touched.gateways.insert(gateway.clone());
+            let node = Some(self.node_for_policy(state, id)?);
+            let order = self.policies[id].order(id);
+            self.gateway_mut(gateway).set_node_address_user(node, order, true);
+            round.affected.gateways.insert(gateway.clone());
             let (gateway, eip) = (gateway.clone(), Eip::default());
-            self.policies[id].grant = Some(Grant { gateway, eip, node, place: 0 });
+            self.policies[id].grant = Some(Grant { gateway, eip, node, user_index: 0 });
             return Ok(());
         }
         if matches!(self.policies[id].spec.request, AddressRequest::Limit(_)) {
-            self.gate_mut(gateway).rank_by_use();
+            self.gateway_mut(gateway).index_by_user_count();
         }
-        let gate = &self.gates[gateway];
-        let eip = gate.pick(id, &self.policies, self.world.seed)?;
-        match gate.seats.get(&eip).map(|seat| seat.node) {
-            Some(Some(node)) if self.suits(gate, eip, node) => {}
+        let state = &self.gateways[gateway];
+        let eip = state.pick(id, &self.policies, self.world.seed)?;
+        match state.allocations.get(&eip).map(|allocation| allocation.node) {
+            Some(Some(node)) if self.can_host(state, eip, node) => {}
             Some(from) => {
-                let to = self.node_for(gate, eip)?;
-                let cause = from.map_or(MoveCause::NodeReady, |node| self.cause(gate, node));
-                round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(from, cause));
-                self.rehouse(gateway, eip, Some(to));
+                let to = self.node_for(state, eip)?;
+                let cause = from.map_or(MoveCause::NodeReady, |node| self.cause(state, node));
+                round.origins.entry((gateway.clone(), eip)).or_insert(MoveOrigin::From(from, cause));
+                self.assign_node(gateway, eip, Some(to));
                 round.freed |= from.is_some();
             }
             None => {
-                let node = Some(self.node_for(gate, eip)?);
+                let node = Some(self.node_for(state, eip)?);
                 let slot = self.free_slot().ok_or(Unmet::SlotsExhausted)?;
-                self.found(gateway, eip, Seat { slot, node, epoch: 1, ..Seat::default() }, round);
+                self.insert(gateway, eip, Allocation { slot, node, epoch: 1, ..Allocation::default() }, round);
             }
         }
-        self.join_seat(gateway, eip, id, round);
+        self.add_user(gateway, eip, id, round);
         Ok(())
     }
 
-    /// Adds a user to a seat.
-    pub(super) fn join_seat(&mut self, gateway: &GatewayName, eip: Eip, id: PolicyId, round: &mut Round) {
+    /// Adds a policy to the users of an allocation.
+    pub(super) fn add_user(&mut self, gateway: &GatewayName, eip: Eip, id: PolicyId, round: &mut PlanningRound) {
         let explicit = self.policies[id].is_explicit();
-        let place = self.gate_mut(gateway).change(eip, |seat| {
-            let place = seat.load();
-            seat.users.push(id);
-            seat.explicit += u32::from(explicit);
-            seat.recorded = eip;
-            place
+        let user_index = self.gateway_mut(gateway).change(eip, |allocation| {
+            let user_index = allocation.load();
+            allocation.users.push(id);
+            allocation.explicit += u32::from(explicit);
+            allocation.recorded = eip;
+            user_index
         });
-        if place == 0 {
-            round.touch_seat(gateway, eip);
+        if user_index == 0 {
+            round.mark_allocation(gateway, eip);
         }
-        round.touched.gateways.insert(gateway.clone());
-        self.policies[id].grant = Some(Grant { gateway: gateway.clone(), eip, node: None, place });
+        round.affected.gateways.insert(gateway.clone());
+        self.policies[id].grant = Some(Grant { gateway: gateway.clone(), eip, node: None, user_index });
     }
 
-    /// Makes a seat that was not recorded before.
-    pub(super) fn found(&mut self, gateway: &GatewayName, eip: Eip, seat: Seat, round: &mut Round) {
-        self.slots.insert(seat.slot.into(), seat.slot.into());
-        self.nodes.rehouse(None, seat.node);
-        round.touch_seat(gateway, eip);
-        self.gate_mut(gateway).change(eip, |made| *made = Seat { index: made.index, recorded: eip, ..seat });
+    /// Inserts an allocation that has no record yet.
+    pub(super) fn insert(
+        &mut self,
+        gateway: &GatewayName,
+        eip: Eip,
+        allocation: Allocation,
+        round: &mut PlanningRound,
+    ) {
+        self.slots.insert(allocation.slot.into(), allocation.slot.into());
+        self.nodes.move_address(None, allocation.node);
+        round.mark_allocation(gateway, eip);
+        self.gateway_mut(gateway)
+            .change(eip, |made| *made = Allocation { index: made.index, recorded: eip, ..allocation });
         for address in eip.addresses() {
             self.owners.insert(address, gateway.clone());
             if self.overlapping {
@@ -191,120 +209,129 @@ impl Planner {
         }
     }
 
-    /// Takes everything from a policy.
-    pub(super) fn dismiss(&mut self, id: PolicyId, round: &mut Round) {
-        let row = &mut self.policies[id];
-        let explicit = row.is_explicit();
-        let Some(Grant { gateway, eip, node, place }) = row.grant.take() else {
-            if let Some(gate) = self.gates.get_mut(&row.spec.gateway) {
-                gate.waiting.remove(&row.turn(id));
+    /// Releases what a policy was granted, or removes it from the waiting ones.
+    pub(super) fn release(&mut self, id: PolicyId, round: &mut PlanningRound) {
+        let entry = &mut self.policies[id];
+        let explicit = entry.is_explicit();
+        let Some(Grant { gateway, eip, node, user_index }) = entry.grant.take() else {
+            if let Some(state) = self.gateways.get_mut(&entry.spec.gateway) {
+                state.waiting.remove(&entry.order(id));
             }
             return;
         };
-        let gate = self.gates.get_mut(&gateway).expect("a grant has its gate");
-        round.gates.insert(gateway.clone());
+        let state = self.gateways.get_mut(&gateway).expect("a grant has its gateway");
+        round.gateways.insert(gateway.clone());
         if eip.is_none() {
-            gate.set_local(node, row.turn(id), false);
+            state.set_node_address_user(node, entry.order(id), false);
         } else {
-            let (last, filler) = gate.change(eip, |seat| {
-                seat.users.swap_remove(place as usize);
-                seat.explicit -= u32::from(explicit);
-                (seat.users.is_empty(), seat.users.get(place as usize).copied())
+            let (is_unused, moved) = state.change(eip, |allocation| {
+                allocation.users.swap_remove(user_index as usize);
+                allocation.explicit -= u32::from(explicit);
+                (allocation.users.is_empty(), allocation.users.get(user_index as usize).copied())
             });
-            if let Some(grant) = filler.and_then(|filler| self.policies[filler].grant.as_mut()) {
-                grant.place = place;
+            if let Some(grant) = moved.and_then(|moved| self.policies[moved].grant.as_mut()) {
+                grant.user_index = user_index;
             }
-            if last {
-                round.touch_seat(&gateway, eip);
+            if is_unused {
+                round.mark_allocation(&gateway, eip);
             }
         }
-        round.touched.gateways.insert(gateway);
+        round.affected.gateways.insert(gateway);
     }
 
-    pub(super) fn enqueue(&mut self, id: PolicyId, round: &mut Round) {
-        let row = &self.policies[id];
-        if let Some(gate) = self.gates.get_mut(&row.spec.gateway).filter(|_| !row.spec.refused) {
-            gate.waiting.insert(row.turn(id), Unmet::NoReadyNode);
-            round.gates.insert(row.spec.gateway.clone());
+    pub(super) fn enqueue(&mut self, id: PolicyId, round: &mut PlanningRound) {
+        let entry = &self.policies[id];
+        if let Some(state) = self.gateways.get_mut(&entry.spec.gateway).filter(|_| !entry.spec.refused) {
+            state.waiting.insert(entry.order(id), Unmet::NoReadyNode);
+            round.gateways.insert(entry.spec.gateway.clone());
         }
     }
 
-    /// Takes the node from everything of the gateway that is on it.
-    pub(super) fn evict(&mut self, gateway: &GatewayName, node: NodeId, round: &mut Round) {
-        let gate = &self.gates[gateway];
-        let eips: Vec<Eip> = gate.by_node.get(&Some(node)).into_iter().flatten().copied().collect();
-        let locals: Vec<Turn> = gate.locals.get(&Some(node)).into_iter().flatten().cloned().collect();
+    /// Unassigns a node from everything of a gateway.
+    pub(super) fn evict(&mut self, gateway: &GatewayName, node: NodeId, round: &mut PlanningRound) {
+        let state = &self.gateways[gateway];
+        let eips: Vec<Eip> = state.by_node.get(&Some(node)).into_iter().flatten().copied().collect();
+        let users: Vec<AllocationOrder> =
+            state.node_address_users.get(&Some(node)).into_iter().flatten().cloned().collect();
         for eip in eips {
-            self.uproot(gateway, eip, round);
+            self.unassign_node(gateway, eip, round);
         }
-        for (_, _, id) in locals {
-            self.uproot_local(gateway, id, round);
+        for order in users {
+            self.unassign_node_of_policy(gateway, order.policy, round);
         }
     }
 
-    /// Takes its node from a seat; an idle one keeps what is recorded.
-    pub(super) fn uproot(&mut self, gateway: &GatewayName, eip: Eip, round: &mut Round) {
-        let gate = &self.gates[gateway];
-        let Some(node) = gate.seats.get(&eip).filter(|seat| !seat.users.is_empty()).and_then(|seat| seat.node) else {
+    /// Unassigns the node of an allocation; an idle one keeps what is recorded.
+    pub(super) fn unassign_node(&mut self, gateway: &GatewayName, eip: Eip, round: &mut PlanningRound) {
+        let state = &self.gateways[gateway];
+        let Some(node) = state
+            .allocations
+            .get(&eip)
+            .filter(|allocation| !allocation.users.is_empty())
+            .and_then(|allocation| allocation.node)
+        else {
             return;
         };
-        let cause = self.cause(gate, node);
-        round.origins.entry((gateway.clone(), eip)).or_insert(Origin::From(Some(node), cause));
-        round.gates.insert(gateway.clone());
+        let cause = self.cause(state, node);
+        round.origins.entry((gateway.clone(), eip)).or_insert(MoveOrigin::From(Some(node), cause));
+        round.gateways.insert(gateway.clone());
         round.freed = true;
-        self.rehouse(gateway, eip, None);
+        self.assign_node(gateway, eip, None);
     }
 
-    pub(super) fn uproot_local(&mut self, gateway: &GatewayName, id: PolicyId, round: &mut Round) {
-        let row = &mut self.policies[id];
-        let Some(node) = row.grant.as_mut().and_then(|grant| grant.node.take()) else { return };
-        let turn = row.turn(id);
-        let cause = self.cause(&self.gates[gateway], node);
-        round.locals.entry(id).or_insert((gateway.clone(), Some(node), cause));
-        let gate = self.gate_mut(gateway);
-        gate.set_local(Some(node), turn.clone(), false);
-        gate.set_local(None, turn, true);
+    pub(super) fn unassign_node_of_policy(&mut self, gateway: &GatewayName, id: PolicyId, round: &mut PlanningRound) {
+        let entry = &mut self.policies[id];
+        let Some(node) = entry.grant.as_mut().and_then(|grant| grant.node.take()) else { return };
+        let order = entry.order(id);
+        let cause = self.cause(&self.gateways[gateway], node);
+        let origin = PolicyOrigin { gateway: gateway.clone(), from: Some(node), cause };
+        round.policy_origins.entry(id).or_insert(origin);
+        let state = self.gateway_mut(gateway);
+        state.set_node_address_user(Some(node), order.clone(), false);
+        state.set_node_address_user(None, order, true);
     }
 
-    pub(super) fn rehouse(&mut self, gateway: &GatewayName, eip: Eip, to: Option<NodeId>) {
-        let gate = self.gates.get_mut(gateway).expect("a seat has its gate");
-        let from = gate.seats.get(&eip).and_then(|seat| seat.node);
-        gate.change(eip, |seat| seat.node = to);
-        self.nodes.rehouse(from, to);
+    pub(super) fn assign_node(&mut self, gateway: &GatewayName, eip: Eip, to: Option<NodeId>) {
+        let state = self.gateways.get_mut(gateway).expect("an allocation has its gateway");
+        let from = state.allocations.get(&eip).and_then(|allocation| allocation.node);
+        state.change(eip, |allocation| allocation.node = to);
+        self.nodes.move_address(from, to);
     }
 
-    /// Counts epochs and names the moves.
-    fn conclude(&mut self, round: &mut Round) {
+    /// Increments the epochs of what moved and lists the moves.
+    fn record_moves(&mut self, round: &mut PlanningRound) {
         for ((gateway, eip), origin) in std::mem::take(&mut round.origins) {
-            let Some(seat) = self.gates.get(&gateway).and_then(|gate| gate.seats.get(&eip)) else { continue };
-            round.touch_seat(&gateway, eip);
-            round.policies.extend(&seat.users);
-            let Origin::From(from, cause) = origin else { continue };
-            if from == seat.node || seat.users.is_empty() {
+            let Some(allocation) = self.gateways.get(&gateway).and_then(|state| state.allocations.get(&eip)) else {
+                continue;
+            };
+            round.mark_allocation(&gateway, eip);
+            round.policies.extend(&allocation.users);
+            let MoveOrigin::From(from, cause) = origin else { continue };
+            if from == allocation.node || allocation.users.is_empty() {
                 continue;
             }
-            let (from, to) = (self.node_name(from), self.node_name(seat.node));
-            self.gate_mut(&gateway).change(eip, |seat| seat.epoch += 1);
-            round.touched.moves.push(Move { eip, policy: None, gateway, from, to, cause });
+            let (from, to) = (self.node_name(from), self.node_name(allocation.node));
+            self.gateway_mut(&gateway).change(eip, |allocation| allocation.epoch += 1);
+            round.affected.moves.push(Move { eip, policy: None, gateway, from, to, cause });
         }
-        for (id, (gateway, from, cause)) in std::mem::take(&mut round.locals) {
-            round.touched.gateways.insert(gateway.clone());
+        for (id, PolicyOrigin { gateway, from, cause }) in std::mem::take(&mut round.policy_origins) {
+            round.affected.gateways.insert(gateway.clone());
             round.policies.push(id);
-            let row = &self.policies[id];
-            let Some(grant) = row.grant.as_ref().filter(|grant| grant.node != from) else { continue };
-            let (from, to, policy) = (self.node_name(from), self.node_name(grant.node), Some(row.name.clone()));
-            round.touched.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, cause });
+            let entry = &self.policies[id];
+            let Some(grant) = entry.grant.as_ref().filter(|grant| grant.node != from) else { continue };
+            let (from, to, policy) = (self.node_name(from), self.node_name(grant.node), Some(entry.name.clone()));
+            round.affected.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, cause });
         }
         round.policies.sort_unstable();
         round.policies.dedup();
-        // collected, not inserted one by one: sorting compares far fewer names
+        // collected first, because sorting compares fewer names than inserting one by one
         let mut names = round.policies.iter().map(|id| self.policies[*id].name.clone()).collect();
-        round.touched.policies.append(&mut names);
-        round.touched.moves.sort_by(|a, b| (&a.gateway, a.eip, &a.policy).cmp(&(&b.gateway, b.eip, &b.policy)));
+        round.affected.policies.append(&mut names);
+        round.affected.moves.sort_by(|a, b| (&a.gateway, a.eip, &a.policy).cmp(&(&b.gateway, b.eip, &b.policy)));
     }
 
-    pub(super) fn gate_mut(&mut self, gateway: &GatewayName) -> &mut Gate {
-        self.gates.get_mut(gateway).expect("only gateways that exist are settled")
+    pub(super) fn gateway_mut(&mut self, gateway: &GatewayName) -> &mut GatewayState {
+        self.gateways.get_mut(gateway).expect("only gateways that exist are settled")
     }
 
     pub(super) fn free_slot(&self) -> Option<u16> {
@@ -312,45 +339,51 @@ impl Planner {
         u16::try_from(slot).ok().filter(|slot| SLOTS.contains(slot))
     }
 
-    /// True if the address can live on the node.
-    pub(super) fn suits(&self, gate: &Gate, eip: Eip, node: NodeId) -> bool {
-        gate.is_ready(node) && !self.is_barred(eip, node)
+    /// True if the node can hold the address.
+    pub(super) fn can_host(&self, state: &GatewayState, eip: Eip, node: NodeId) -> bool {
+        state.is_ready(node) && !self.is_node_excluded(eip, node)
     }
 
-    pub(super) fn is_barred(&self, eip: Eip, node: NodeId) -> bool {
-        let barred = |address| {
+    pub(super) fn is_node_excluded(&self, eip: Eip, node: NodeId) -> bool {
+        let excluded = |address| {
             self.world.excluded_nodes.get(&address).is_some_and(|nodes| nodes.contains(self.nodes.name(node)))
         };
-        !self.world.excluded_nodes.is_empty() && eip.addresses().any(barred)
+        !self.world.excluded_nodes.is_empty() && eip.addresses().any(excluded)
     }
 
-    pub(super) fn node_for(&self, gate: &Gate, eip: Eip) -> Result<NodeId, Unmet> {
-        gate.node_for(eip, &self.nodes, self.world.seed, &|node| self.is_barred(eip, node))
+    pub(super) fn node_for(&self, state: &GatewayState, eip: Eip) -> Result<NodeId, Unmet> {
+        state.node_for(eip, &self.nodes, self.world.seed, &|node| self.is_node_excluded(eip, node))
     }
 
-    fn node_for_local(&self, gate: &Gate, id: PolicyId) -> Result<NodeId, Unmet> {
+    fn node_for_policy(&self, state: &GatewayState, id: PolicyId) -> Result<NodeId, Unmet> {
         let uid = self.policies[id].spec.uid.as_bytes();
-        let key = pick::hash(self.world.seed, &[gate.spec.uid.as_bytes(), uid]);
-        let seeker = Seeker { key, takes_room: false, not: &|_| false };
-        choose(gate.spec.mode, &gate.sites, &self.nodes, seeker).map(|place| gate.sites[place].node)
+        let key = pick::hash(self.world.seed, &[state.spec.uid.as_bytes(), uid]);
+        let request = PlacementRequest { key, uses_capacity: false, excluded: &|_| false };
+        choose(state.spec.mode, &state.candidates, &self.nodes, request).map(|index| state.candidates[index].node)
     }
 
-    fn cause(&self, gate: &Gate, node: NodeId) -> MoveCause {
+    fn cause(&self, state: &GatewayState, node: NodeId) -> MoveCause {
         match self.world.nodes.get(self.nodes.name(node)) {
             None => MoveCause::NodeDeleted,
             Some(node) if !node.ready => MoveCause::NodeNotReady,
-            Some(node) if !gate.spec.selector.matches(&node.labels) => MoveCause::NotSelected,
+            Some(node) if !state.spec.selector.matches(&node.labels) => MoveCause::NotSelected,
             Some(_) => MoveCause::NodeExcluded,
         }
     }
 
-    pub(super) fn held(&self, gateway: &GatewayName, eip: Eip, seat: &Seat, address: IpAddr) -> AddressRecord {
+    pub(super) fn record_of(
+        &self,
+        gateway: &GatewayName,
+        eip: Eip,
+        allocation: &Allocation,
+        address: IpAddr,
+    ) -> AddressRecord {
         AddressRecord {
             gateway: gateway.clone(),
             pair: eip.addresses().find(|other| *other != address),
-            slot: seat.slot,
-            node: self.node_name(seat.node),
-            epoch: seat.epoch,
+            slot: allocation.slot,
+            node: self.node_name(allocation.node),
+            epoch: allocation.epoch,
         }
     }
 }

@@ -1,142 +1,152 @@
-//! One gateway's state, with the indices that make each step of a decision cheap.
+//! The state of one gateway, with indices that make each planning step cheap.
 //!
-//! A *seat* is an egress address with a record: in service while it has users, idle otherwise. Every change of a
-//! seat is seen by what it was and what it is, and moves it in all indices, so that they cannot drift apart.
+//! An [`Allocation`] is an egress address with a record in the ledger: in service while policies use it, idle
+//! otherwise. All changes go through [`GatewayState::change`], which compares the allocation before and after and
+//! updates every index, so that they cannot diverge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::choose::{NodeId, Nodes, Seeker, Site, choose};
 use super::pairs::EipPairs;
+use super::placement::{CandidateNode, NodeId, Nodes, PlacementRequest, choose};
 use super::policies::{Policies, PolicyId};
 use super::{AddressRequest, Eip, Gateway, PolicyName, Unmet};
 use crate::net::{Family, IntervalSet};
 use crate::pick;
 
-/// The place of a policy in the order of service: creation, then name.
-pub(super) type Turn = (i64, PolicyName, PolicyId);
+/// The order in which policies are served: oldest first, then by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct AllocationOrder {
+    pub(super) created: i64,
+    pub(super) name: PolicyName,
+    pub(super) policy: PolicyId,
+}
 
-/// An egress address with a record.
+/// An egress address with a record in the ledger.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seat {
-    /// Its place in pool order; the highest number if it begins outside the pool.
+pub(super) struct Allocation {
+    /// Position in pool order; `u128::MAX` if its first address is outside the pool.
     pub(super) index: u128,
     pub(super) slot: u16,
     pub(super) node: Option<NodeId>,
     pub(super) epoch: u64,
-    /// In no order.
+    /// Unordered.
     pub(super) users: Vec<PolicyId>,
-    /// How many of the users asked for it by name.
+    /// Number of users that requested this address explicitly.
     pub(super) explicit: u32,
-    /// The halves that have a record.
+    /// The addresses of the pair that have a record.
     pub(super) recorded: Eip,
 }
 
-impl Seat {
+impl Allocation {
     pub(super) fn load(&self) -> u32 {
         u32::try_from(self.users.len()).expect("fewer than 2^32 policies")
     }
 
-    fn mark(&self) -> Mark {
-        Mark { load: self.load(), node: self.node, named: self.explicit > 0 }
+    fn indexed(&self) -> IndexedState {
+        IndexedState { load: self.load(), node: self.node, explicit: self.explicit > 0 }
     }
 }
 
-/// What the indices know of a seat.
+/// The part of an allocation that the indices depend on.
 #[derive(Clone, Copy, Default)]
-struct Mark {
+struct IndexedState {
     load: u32,
     node: Option<NodeId>,
-    named: bool,
+    explicit: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Gate {
+pub(super) struct GatewayState {
     pub(super) spec: Gateway,
     pub(super) pairs: EipPairs,
-    /// The nodes that the selector matches, by number.
-    pub(super) sites: Vec<Site>,
-    pub(super) seats: BTreeMap<Eip, Seat>,
-    /// Seats in service by node; those under none have no node.
+    /// The nodes that the selector matches, sorted by id.
+    pub(super) candidates: Vec<CandidateNode>,
+    pub(super) allocations: BTreeMap<Eip, Allocation>,
+    /// Allocations in service, by node; `None` holds those without a node.
     pub(super) by_node: BTreeMap<Option<NodeId>, BTreeSet<Eip>>,
-    /// Indices in service by number of users; only where a policy ever asked by use, as every change pays for it.
-    by_use: Option<BTreeMap<u32, BTreeSet<u128>>>,
-    /// Indices with users that asked for them by name.
-    named: BTreeSet<u128>,
-    /// Policies on the own address of a node; those under none have no node.
-    pub(super) locals: BTreeMap<Option<NodeId>, BTreeSet<Turn>>,
-    /// Indices that are never given: holes, and those with a half that is outside the pool or held elsewhere.
+    /// Pool positions in service, by number of users. Built when the first policy needs it, because every change
+    /// has to maintain it.
+    by_user_count: Option<BTreeMap<u32, BTreeSet<u128>>>,
+    /// Pool positions that a policy requested explicitly.
+    explicit: BTreeSet<u128>,
+    /// Policies that use a node's own address, by node; `None` holds those without a node.
+    pub(super) node_address_users: BTreeMap<Option<NodeId>, BTreeSet<AllocationOrder>>,
+    /// Pool positions that are never allocated: gaps, and pairs with an address that is outside the pool or held
+    /// elsewhere. The value is that address.
     excluded: BTreeMap<u128, Option<IpAddr>>,
-    /// Indices that are excluded or in service.
+    /// Pool positions that are excluded or in service.
     blocked: IntervalSet,
-    /// Policies that have nothing, in order of service.
-    pub(super) waiting: BTreeMap<Turn, Unmet>,
+    /// Policies without a grant, and why.
+    pub(super) waiting: BTreeMap<AllocationOrder, Unmet>,
     /// Pool addresses in service, by family.
     pub(super) used: [u64; 2],
-    /// Policies served.
+    /// Policies with a grant.
     pub(super) policies: u64,
-    /// No node was ready when it was last settled.
-    pub(super) dark: bool,
+    /// No node was ready at the end of the last round.
+    pub(super) no_ready_node: bool,
 }
 
-impl Gate {
-    pub(super) fn new(spec: Gateway, sites: Vec<Site>, recorded: impl IntoIterator<Item = Eip>) -> Self {
+impl GatewayState {
+    pub(super) fn new(spec: Gateway, candidates: Vec<CandidateNode>, recorded: impl IntoIterator<Item = Eip>) -> Self {
         let pairs = EipPairs::new(&spec.pool, recorded);
         Self {
             spec,
             pairs,
-            sites,
-            seats: BTreeMap::new(),
+            candidates,
+            allocations: BTreeMap::new(),
             by_node: BTreeMap::new(),
-            by_use: None,
-            named: BTreeSet::new(),
-            locals: BTreeMap::new(),
+            by_user_count: None,
+            explicit: BTreeSet::new(),
+            node_address_users: BTreeMap::new(),
             excluded: BTreeMap::new(),
             blocked: IntervalSet::default(),
             waiting: BTreeMap::new(),
             used: [0; 2],
             policies: 0,
-            dark: false,
+            no_ready_node: false,
         }
     }
 
-    /// The index of an egress address in pool order; the highest number if it begins outside the pool.
-    pub(super) fn order(&self, eip: Eip) -> u128 {
+    /// The position of an egress address in pool order; `u128::MAX` if its first address is outside the pool.
+    pub(super) fn pool_index(&self, eip: Eip) -> u128 {
         self.pairs.index(eip).unwrap_or(u128::MAX)
     }
 
-    /// Seats that hold an address without a record of its own.
+    /// Allocations of pairs of which only one address has a record.
     pub(super) fn half_recorded(&self) -> impl Iterator<Item = Eip> {
-        self.seats.iter().filter(|(eip, seat)| seat.recorded != **eip).map(|(eip, _)| *eip)
+        self.allocations.iter().filter(|(eip, allocation)| allocation.recorded != **eip).map(|(eip, _)| *eip)
     }
 
     pub(super) fn any_ready(&self) -> bool {
-        self.sites.iter().any(|site| site.ready)
+        self.candidates.iter().any(|candidate| candidate.ready)
     }
 
-    pub(super) fn site(&mut self, node: NodeId) -> Option<&mut Site> {
-        let place = self.sites.binary_search_by_key(&node, |site| site.node).ok()?;
-        Some(&mut self.sites[place])
+    pub(super) fn candidate(&mut self, node: NodeId) -> Option<&mut CandidateNode> {
+        let place = self.candidates.binary_search_by_key(&node, |candidate| candidate.node).ok()?;
+        Some(&mut self.candidates[place])
     }
 
     pub(super) fn is_ready(&self, node: NodeId) -> bool {
-        self.sites.binary_search_by_key(&node, |site| site.node).is_ok_and(|place| self.sites[place].ready)
+        self.candidates
+            .binary_search_by_key(&node, |candidate| candidate.node)
+            .is_ok_and(|place| self.candidates[place].ready)
     }
 
-    /// Notes whether an index may be given.
+    /// Recomputes whether a pool position may be allocated.
     pub(super) fn refresh(&mut self, index: u128, held_elsewhere: impl Fn(IpAddr) -> bool) {
         if index >= self.pairs.span() {
             return;
         }
         let eip = self.pairs.at(index);
-        let bad = |address: &IpAddr| !self.spec.pool.contains(*address) || held_elsewhere(*address);
-        let culprit = eip.and_then(|eip| eip.addresses().find(bad));
+        let unavailable = |address: &IpAddr| !self.spec.pool.contains(*address) || held_elsewhere(*address);
+        let culprit = eip.and_then(|eip| eip.addresses().find(unavailable));
         if eip.is_none() || culprit.is_some() {
             self.excluded.insert(index, culprit);
             self.blocked.insert(index, index);
         } else if self.excluded.remove(&index).is_some() {
-            let seat = eip.and_then(|eip| self.seats.get(&eip));
-            if seat.is_none_or(|seat| seat.users.is_empty()) {
+            let allocation = eip.and_then(|eip| self.allocations.get(&eip));
+            if allocation.is_none_or(|allocation| allocation.users.is_empty()) {
                 self.blocked.remove(index, index);
             }
         }
@@ -146,59 +156,64 @@ impl Gate {
         self.excluded.contains_key(&index)
     }
 
-    /// Changes a seat, and all indices with it. A missing seat is made.
-    pub(super) fn change<T>(&mut self, eip: Eip, change: impl FnOnce(&mut Seat) -> T) -> T {
+    /// Changes an allocation and updates all indices. Creates the allocation if it does not exist.
+    pub(super) fn change<T>(&mut self, eip: Eip, change: impl FnOnce(&mut Allocation) -> T) -> T {
         let index = || self.pairs.index(eip).unwrap_or(u128::MAX);
-        let seat = self.seats.entry(eip).or_insert_with(|| Seat { index: index(), ..Seat::default() });
-        let before = seat.mark();
-        let outcome = change(seat);
-        let (index, after) = (seat.index, seat.mark());
+        let allocation =
+            self.allocations.entry(eip).or_insert_with(|| Allocation { index: index(), ..Allocation::default() });
+        let before = allocation.indexed();
+        let outcome = change(allocation);
+        let (index, after) = (allocation.index, allocation.indexed());
         self.index(eip, index, before, after);
         outcome
     }
 
-    /// Keeps account of who has how many users from here on.
-    pub(super) fn rank_by_use(&mut self) {
-        let (span, seats) = (self.pairs.span(), &self.seats);
-        self.by_use.get_or_insert_with(|| {
-            let mut by_use = BTreeMap::new();
-            for seat in seats.values().filter(|seat| seat.load() > 0 && seat.index < span) {
-                put(&mut by_use, seat.load(), seat.index, true);
+    /// Builds the index by number of users if it does not exist.
+    pub(super) fn index_by_user_count(&mut self) {
+        let (span, allocations) = (self.pairs.span(), &self.allocations);
+        self.by_user_count.get_or_insert_with(|| {
+            let mut by_user_count = BTreeMap::new();
+            for allocation in allocations.values().filter(|allocation| allocation.load() > 0 && allocation.index < span)
+            {
+                put(&mut by_user_count, allocation.load(), allocation.index, true);
             }
-            by_use
+            by_user_count
         });
     }
 
-    /// Takes a seat out whole.
-    pub(super) fn remove(&mut self, eip: Eip) -> Option<Seat> {
-        let seat = self.seats.remove(&eip)?;
-        self.index(eip, seat.index, seat.mark(), Mark::default());
-        Some(seat)
+    /// Removes an allocation.
+    pub(super) fn remove(&mut self, eip: Eip) -> Option<Allocation> {
+        let allocation = self.allocations.remove(&eip)?;
+        self.index(eip, allocation.index, allocation.indexed(), IndexedState::default());
+        Some(allocation)
     }
 
-    fn index(&mut self, eip: Eip, index: u128, before: Mark, after: Mark) {
+    fn index(&mut self, eip: Eip, index: u128, before: IndexedState, after: IndexedState) {
         let inside = index < self.pairs.span();
-        for (mark, other, land) in [(before, after, false), (after, before, true)] {
-            if mark.load == 0 {
+        for (indexed, other, land) in [(before, after, false), (after, before, true)] {
+            if indexed.load == 0 {
                 continue;
             }
-            if let Some(by_use) = self.by_use.as_mut().filter(|_| inside && mark.load != other.load) {
-                put(by_use, mark.load, index, land);
+            if let Some(by_user_count) = self.by_user_count.as_mut().filter(|_| inside && indexed.load != other.load) {
+                put(by_user_count, indexed.load, index, land);
             }
-            if other.load == 0 || mark.node != other.node {
-                put(&mut self.by_node, mark.node, eip, land);
+            if other.load == 0 || indexed.node != other.node {
+                put(&mut self.by_node, indexed.node, eip, land);
             }
-            if let Some(site) = mark.node.and_then(|node| self.site(node)) {
-                let load = mark.load;
-                (site.load, site.eips) =
-                    if land { (site.load + load, site.eips + 1) } else { (site.load - load, site.eips - 1) };
+            if let Some(candidate) = indexed.node.and_then(|node| self.candidate(node)) {
+                let load = indexed.load;
+                (candidate.load, candidate.eips) = if land {
+                    (candidate.load + load, candidate.eips + 1)
+                } else {
+                    (candidate.load - load, candidate.eips - 1)
+                };
             }
         }
-        if inside && before.named != after.named {
-            if after.named {
-                self.named.insert(index)
+        if inside && before.explicit != after.explicit {
+            if after.explicit {
+                self.explicit.insert(index)
             } else {
-                self.named.remove(&index)
+                self.explicit.remove(&index)
             };
         }
         self.policies = self.policies + u64::from(after.load) - u64::from(before.load);
@@ -217,31 +232,31 @@ impl Gate {
         }
     }
 
-    /// Puts a policy on a node's own address, or takes it off.
-    pub(super) fn set_local(&mut self, node: Option<NodeId>, turn: Turn, land: bool) {
-        put(&mut self.locals, node, turn, land);
-        if let Some(site) = node.and_then(|node| self.site(node)) {
-            site.load = if land { site.load + 1 } else { site.load - 1 };
+    /// Adds or removes a policy that uses a node's own address.
+    pub(super) fn set_node_address_user(&mut self, node: Option<NodeId>, order: AllocationOrder, land: bool) {
+        put(&mut self.node_address_users, node, order, land);
+        if let Some(candidate) = node.and_then(|node| self.candidate(node)) {
+            candidate.load = if land { candidate.load + 1 } else { candidate.load - 1 };
         }
         self.policies = if land { self.policies + 1 } else { self.policies - 1 };
     }
 
-    /// The egress address that a policy's ask means as things stand.
+    /// The egress address that satisfies a policy's request in the current state.
     pub(super) fn pick(&self, id: PolicyId, policies: &Policies, seed: u64) -> Result<Eip, Unmet> {
-        let ours = |eip| self.allows(eip, id, policies);
-        let draw = || self.draw(&policies[id].spec.uid, ours, seed);
+        let allowed = |eip| self.allows(eip, id, policies);
+        let draw = || self.draw(&policies[id].spec.uid, allowed, seed);
         match policies[id].spec.request {
-            AddressRequest::Explicit(eip) => self.resolve(eip, ours),
+            AddressRequest::Explicit(eip) => self.resolve(eip, allowed),
             AddressRequest::Default if self.spec.default.is_none() => {
                 let v4 = self.spec.pool.v4_at(0);
                 let v6 = self.spec.pool.v6_at(0).filter(|_| v4.is_none());
-                self.resolve(Eip { v4, v6 }, ours)
+                self.resolve(Eip { v4, v6 }, allowed)
             }
-            AddressRequest::Default => self.resolve(self.spec.default, ours),
+            AddressRequest::Default => self.resolve(self.spec.default, allowed),
             AddressRequest::Random => draw(),
             AddressRequest::PreferUnallocated => self.lowest_unused().map_or_else(draw, Ok),
             AddressRequest::Limit(limit) => {
-                self.busiest_below(limit, ours).or_else(|| self.lowest_unused()).map_or_else(draw, Ok)
+                self.busiest_below(limit, allowed).or_else(|| self.lowest_unused()).map_or_else(draw, Ok)
             }
             AddressRequest::NodeAddress => Err(Unmet::PoolEmpty),
         }
@@ -249,13 +264,13 @@ impl Gate {
 
     /// True if an exclusive gateway lets the policy share this egress address.
     pub(super) fn allows(&self, eip: Eip, id: PolicyId, policies: &Policies) -> bool {
-        let Some(seat) = self.seats.get(&eip).filter(|_| self.spec.exclusive) else { return true };
+        let Some(allocation) = self.allocations.get(&eip).filter(|_| self.spec.exclusive) else { return true };
         let one = &policies[id];
-        let mut users = seat.users.iter().map(|user| &policies[*user].name.namespace);
-        (!one.is_explicit() && seat.explicit == 0) || users.all(|namespace| *namespace == one.name.namespace)
+        let mut users = allocation.users.iter().map(|user| &policies[*user].name.namespace);
+        (!one.is_explicit() && allocation.explicit == 0) || users.all(|namespace| *namespace == one.name.namespace)
     }
 
-    fn resolve(&self, asked: Eip, ours: impl Fn(Eip) -> bool) -> Result<Eip, Unmet> {
+    fn resolve(&self, asked: Eip, allowed: impl Fn(Eip) -> bool) -> Result<Eip, Unmet> {
         let first = asked.addresses().next().ok_or(Unmet::PoolEmpty)?;
         if let Some(outside) = asked.addresses().find(|address| !self.spec.pool.contains(*address)) {
             return Err(Unmet::OutsidePool(outside));
@@ -269,28 +284,29 @@ impl Gate {
         if let Some(outside) = eip.addresses().find(|address| !self.spec.pool.contains(*address)) {
             return Err(Unmet::OutsidePool(outside));
         }
-        if let Some(culprit) = self.excluded.get(&self.order(eip)) {
+        if let Some(culprit) = self.excluded.get(&self.pool_index(eip)) {
             return Err(Unmet::Taken(culprit.unwrap_or(first)));
         }
-        if ours(eip) { Ok(eip) } else { Err(Unmet::NotAllowed(first)) }
+        if allowed(eip) { Ok(eip) } else { Err(Unmet::NotAllowed(first)) }
     }
 
     fn lowest_unused(&self) -> Option<Eip> {
         self.blocked.first_gap(0).filter(|index| *index < self.pairs.span()).and_then(|index| self.pairs.at(index))
     }
 
-    fn busiest_below(&self, limit: u16, ours: impl Fn(Eip) -> bool) -> Option<Eip> {
-        let busiest_first = self.by_use.iter().flat_map(|by_use| by_use.range(..u32::from(limit)).rev());
+    fn busiest_below(&self, limit: u16, allowed: impl Fn(Eip) -> bool) -> Option<Eip> {
+        let busiest_first =
+            self.by_user_count.iter().flat_map(|by_user_count| by_user_count.range(..u32::from(limit)).rev());
         let givable = busiest_first.flat_map(|(_, indices)| indices).filter(|index| !self.excluded.contains_key(index));
-        givable.filter_map(|index| self.pairs.at(*index)).find(|eip| ours(*eip))
+        givable.filter_map(|index| self.pairs.at(*index)).find(|eip| allowed(*eip))
     }
 
-    /// A draw over all indices that may be given to the policy.
-    fn draw(&self, uid: &str, ours: impl Fn(Eip) -> bool, seed: u64) -> Result<Eip, Unmet> {
+    /// A seeded draw over all pool positions that may be allocated to the policy.
+    fn draw(&self, uid: &str, allowed: impl Fn(Eip) -> bool, seed: u64) -> Result<Eip, Unmet> {
         let hash = pick::hash(seed, &[self.spec.uid.as_bytes(), uid.as_bytes()]);
-        let givable = self.named.iter().filter(|index| !self.excluded.contains_key(index));
+        let givable = self.explicit.iter().filter(|index| !self.excluded.contains_key(index));
         let closed: Vec<u128> =
-            givable.filter(|index| self.pairs.at(**index).is_some_and(|eip| !ours(eip))).copied().collect();
+            givable.filter(|index| self.pairs.at(**index).is_some_and(|eip| !allowed(eip))).copied().collect();
         let count = self.pairs.span() - (self.excluded.len() + closed.len()) as u128;
         let mut index = pick::draw(hash, count).ok_or(Unmet::PoolEmpty)?;
         for skipped in merge(self.excluded.keys(), closed.iter()) {
@@ -302,19 +318,19 @@ impl Gate {
         self.pairs.at(index).ok_or(Unmet::PoolEmpty)
     }
 
-    /// The place in `sites` for an egress address that has no node or must leave it.
+    /// The node for an egress address that has none or must leave its node.
     pub(super) fn node_for(
         &self,
         eip: Eip,
         nodes: &Nodes,
         seed: u64,
-        barred: &dyn Fn(NodeId) -> bool,
+        excluded: &dyn Fn(NodeId) -> bool,
     ) -> Result<NodeId, Unmet> {
-        let seeker = Seeker { key: self.key(eip, seed), takes_room: true, not: barred };
-        choose(self.spec.mode, &self.sites, nodes, seeker).map(|place| self.sites[place].node)
+        let request = PlacementRequest { key: self.key(eip, seed), uses_capacity: true, excluded };
+        choose(self.spec.mode, &self.candidates, nodes, request).map(|place| self.candidates[place].node)
     }
 
-    /// The hash by which nodes are weighed for an egress address: that of its first half.
+    /// The rendezvous key of an egress address: the hash of its first address.
     pub(super) fn key(&self, eip: Eip, seed: u64) -> u64 {
         match (eip.v4, eip.v6) {
             (Some(v4), _) => pick::hash(seed, &[self.spec.uid.as_bytes(), &v4.octets()]),
@@ -323,18 +339,18 @@ impl Gate {
         }
     }
 
-    /// Seats in service that need a node, in the order in which they are placed: most policies first.
+    /// Sorts allocations into the order in which they get nodes: most policies first.
     pub(super) fn in_order(&self, eips: impl Iterator<Item = Eip>) -> Vec<Eip> {
         let mut eips: Vec<Eip> = eips.collect();
         eips.sort_by_cached_key(|eip| {
-            let seat = &self.seats[eip];
-            (std::cmp::Reverse(seat.load()), seat.index, *eip)
+            let allocation = &self.allocations[eip];
+            (std::cmp::Reverse(allocation.load()), allocation.index, *eip)
         });
         eips
     }
 }
 
-/// Adds to, or takes from, one of many sets; an empty one is no more.
+/// Inserts into or removes from the set under a key; removes a set that becomes empty.
 fn put<K: Ord + Copy, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: K, item: T, land: bool) {
     let set = sets.entry(key).or_default();
     if land {
@@ -347,7 +363,7 @@ fn put<K: Ord + Copy, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: K, item:
     }
 }
 
-/// The members of two ascending sequences without a common member, ascending.
+/// Merges two disjoint ascending sequences.
 fn merge<'a>(
     left: impl Iterator<Item = &'a u128>,
     right: impl Iterator<Item = &'a u128>,

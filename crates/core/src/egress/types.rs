@@ -1,4 +1,4 @@
-//! What the egress planner reads and writes: validated, ordered, free of Kubernetes types.
+//! Input and output of the egress planner: validated, ordered, without Kubernetes types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,80 +32,80 @@ impl fmt::Display for PolicyName {
     }
 }
 
-/// Everything a decision may use.
+/// Everything the planner may use.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct World {
-    /// Seeds every draw: a hash of the cluster's identity, so that every replica and every restart draws alike.
+    /// Seed of all draws: a hash of the cluster's identity, so that every replica and every restart draws the same.
     pub seed: u64,
     /// Gateways by name.
     pub gateways: BTreeMap<GatewayName, Gateway>,
-    /// Policies by name, those of a gateway that does not exist among them.
+    /// Policies by name, including those whose gateway does not exist.
     pub policies: BTreeMap<PolicyName, Policy>,
     /// All nodes of the cluster.
     pub nodes: BTreeMap<NodeName, Node>,
-    /// Addresses that are held elsewhere or on their way out: never given, but kept by those who have them.
+    /// Addresses that are held elsewhere or being released: never allocated, but kept by policies that have them.
     pub taken: BTreeSet<IpAddr>,
-    /// Nodes on which an address cannot live.
+    /// Nodes that cannot hold an address.
     pub excluded_nodes: BTreeMap<IpAddr, BTreeSet<NodeName>>,
-    /// Nothing is recycled: an object that cannot be read might be using it.
+    /// Suspends recycling, because an object that cannot be decoded might use an address.
     pub keep_unused: bool,
 }
 
 /// A set of nodes over which a pool of addresses floats.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gateway {
-    /// Tells this gateway from one that had its name before.
+    /// Distinguishes this gateway from an earlier one of the same name.
     pub uid: Arc<str>,
     /// The addresses, in pool order.
     pub pool: Pool,
-    /// What [`Ask::Default`] gets; the two halves go together.
+    /// What [`AddressRequest::Default`] gets; both addresses belong together.
     pub default: Eip,
-    /// Which nodes.
+    /// Selects its nodes.
     pub selector: Selector,
     /// How a node is chosen.
     pub mode: NodeMode,
-    /// An explicitly asked-for address serves one namespace.
+    /// An explicitly requested address serves one namespace only.
     pub exclusive: bool,
 }
 
-/// How a gateway chooses among its eligible nodes. Load is the number of its policies that a node serves.
+/// How a gateway chooses among its ready nodes. Load is the number of its policies on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeMode {
     /// Least load, then fewest addresses.
     Average,
     /// Highest load, so that few nodes are used.
     FewestNodes,
-    /// Fill a node up to this load, then the next; when all are full, any.
+    /// Fill a node up to this load, then the next one; when all are full, any.
     Limit(u16),
 }
 
-/// A node, as far as addresses can live on it.
+/// A node as a holder of addresses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Node {
     /// Its labels.
     pub labels: Labels,
     /// Node and tunnel are ready, and it is not being drained.
     pub ready: bool,
-    /// How many addresses it can hold; none means any number.
+    /// Maximum number of addresses; none is unlimited.
     pub capacity: Option<u32>,
 }
 
-/// A wish for a way out.
+/// A policy that requests an egress address.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Tells this policy from one that had its name before.
+    /// Distinguishes this policy from an earlier one of the same name.
     pub uid: Arc<str>,
-    /// The gateway it names, or that was found for it.
+    /// The gateway it names, or its default gateway.
     pub gateway: GatewayName,
-    /// When it was created, in seconds: the order in which policies are served.
+    /// Creation time in seconds: policies are served in this order.
     pub created: i64,
-    /// What it asks for.
+    /// What it requests.
     pub request: AddressRequest,
-    /// It was refused: it keeps what is recorded for it and gets nothing new.
+    /// It was rejected: it keeps what is recorded for it and gets nothing new.
     pub refused: bool,
 }
 
-/// What a policy asks for.
+/// The address that a policy requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressRequest {
     /// The gateway node's own address.
@@ -116,35 +116,35 @@ pub enum AddressRequest {
     Default,
     /// Any address of the pool, used or not.
     Random,
-    /// The lowest unused address; when all are used, any used one.
+    /// The lowest unused address; any address when all are used.
     PreferUnallocated,
-    /// An address that serves fewer than this many policies, the busiest first.
+    /// The most used address with fewer than this many policies.
     Limit(u16),
 }
 
-/// An egress address, or a pair of them, one of each family. Without either it stands for none.
+/// An egress address, or a pair of one IPv4 and one IPv6 address. With neither it means none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Eip {
-    /// IPv4 half.
+    /// The IPv4 address.
     pub v4: Option<Ipv4Addr>,
-    /// IPv6 half.
+    /// The IPv6 address.
     pub v6: Option<Ipv6Addr>,
 }
 
 impl Eip {
-    /// Both halves that are there.
+    /// The addresses that are set.
     pub fn addresses(self) -> impl Iterator<Item = IpAddr> {
         self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
     }
 
-    /// True when no half is there.
+    /// True if neither address is set.
     pub fn is_none(self) -> bool {
         self.v4.is_none() && self.v6.is_none()
     }
 }
 
 impl FromIterator<IpAddr> for Eip {
-    /// The last of each family.
+    /// Takes the last address of each family.
     fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
         let mut eip = Self::default();
         for address in addresses {
@@ -168,11 +168,11 @@ impl fmt::Display for Eip {
     }
 }
 
-/// What is recorded. It claims first, so a restart moves nothing.
+/// What is recorded. It takes precedence, so that a restart moves nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ledger {
-    /// Every address with a claim of this capability; the halves of a pair agree in all but a crash's wake, and then
-    /// the higher epoch counts.
+    /// Every address with a claim of this capability. The records of a pair agree except after a crash between two
+    /// writes; then the higher epoch counts.
     pub addresses: BTreeMap<IpAddr, AddressRecord>,
     /// What each policy was granted.
     pub bindings: BTreeMap<PolicyName, Binding>,
@@ -181,15 +181,15 @@ pub struct Ledger {
 /// A recorded address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressRecord {
-    /// Whose pool it came from.
+    /// The gateway whose pool it came from.
     pub gateway: GatewayName,
-    /// The other half.
+    /// The other address of the pair.
     pub pair: Option<IpAddr>,
-    /// The number that stands for it in marks and frames.
+    /// Its number in packet marks.
     pub slot: u16,
-    /// Where it lives; none while no node is eligible.
+    /// The node that holds it; none while no node is ready.
     pub node: Option<NodeName>,
-    /// Counts its moves; starts at 1.
+    /// Number of moves, starting at 1.
     pub epoch: u64,
 }
 
@@ -198,117 +198,117 @@ pub struct AddressRecord {
 pub struct Binding {
     /// The address, or none for the node's own.
     pub eip: Eip,
-    /// The node that serves it; none while no node is eligible.
+    /// The node that serves it; none while no node is ready.
     pub node: Option<NodeName>,
     /// The gateway that granted it.
     pub gateway: GatewayName,
 }
 
-/// What should be.
+/// The desired state.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// Every address in service.
     pub addresses: BTreeMap<IpAddr, PlannedAddress>,
     /// What each policy is granted.
     pub bindings: BTreeMap<PolicyName, Binding>,
-    /// Recorded addresses that nobody uses any more.
+    /// Recorded addresses that no policy uses any more.
     pub recycled: BTreeSet<IpAddr>,
-    /// Recorded addresses, and policies on a node's own address, that change their node.
+    /// Recorded addresses, and policies that use a node's own address, that change their node.
     pub moves: Vec<Move>,
-    /// What each gateway shows.
+    /// The view of each gateway.
     pub views: BTreeMap<GatewayName, GatewayView>,
-    /// What cannot be met, and why; by policy.
+    /// Requests that are not met, and why.
     pub unmet: BTreeMap<PolicyName, Unmet>,
 }
 
 /// An address in service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedAddress {
-    /// As it is to be recorded.
+    /// The record to write.
     pub record: AddressRecord,
-    /// Who takes over if its node is lost, first choice first: at most three.
+    /// The nodes that take over if its node is lost, first choice first: at most three.
     pub standby: Vec<NodeName>,
-    /// It is no longer in the pool, but in use.
+    /// It is in use but no longer in the pool.
     pub outside_pool: bool,
 }
 
-/// Something that changes its node.
+/// An address or a policy that changes its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// The address; or none, when it is a policy on its node's own address.
+    /// The address; none for a policy that uses its node's own address.
     pub eip: Eip,
-    /// That policy; none when an address moves with all its policies.
+    /// That policy; none if an address moves with all its policies.
     pub policy: Option<PolicyName>,
     /// The gateway it belongs to.
     pub gateway: GatewayName,
-    /// Where it was; none if it had no place.
+    /// The old node; none if it had none.
     pub from: Option<NodeName>,
-    /// Where it goes; none if no node is eligible.
+    /// The new node; none if no node is ready.
     pub to: Option<NodeName>,
-    /// Why it could not stay.
+    /// Why it moves.
     pub cause: MoveCause,
 }
 
 /// Why something moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MoveCause {
-    /// The node is gone.
+    /// The node was deleted.
     NodeDeleted,
     /// The node or its tunnel is not ready, or is being drained.
     NodeNotReady,
     /// The gateway's selector no longer matches the node.
     NotSelected,
-    /// The address cannot live on the node.
+    /// The node cannot hold the address.
     NodeExcluded,
-    /// It had no place, and there is one now.
+    /// It had no node, and one is ready now.
     NodeReady,
 }
 
-/// What a gateway shows of itself.
+/// The status of a gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GatewayView {
-    /// Every node that the selector matches, with what it serves.
+    /// Every node that the selector matches, with its addresses.
     pub nodes: BTreeMap<NodeName, Vec<EipUsers>>,
-    /// How many addresses the pool has, by family: IPv4, then IPv6.
+    /// Addresses in the pool: IPv4, then IPv6.
     pub total: [u64; 2],
-    /// How many of them nobody uses.
+    /// Addresses in the pool that no policy uses.
     pub free: [u64; 2],
-    /// How many policies it serves.
+    /// Policies with a grant.
     pub policies: u64,
 }
 
-/// An address on a node, or the node's own address, and whom it serves.
+/// An address on a node, or the node's own address, and the policies that use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EipUsers {
     /// None for the node's own address.
     pub eip: Eip,
-    /// In order of name.
+    /// Sorted by name.
     pub policies: Vec<PolicyName>,
 }
 
-/// Why a policy does not get all it asks for.
+/// Why a policy does not get everything it requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unmet {
     /// The gateway does not exist.
     GatewayNotFound,
-    /// No node is eligible; what was granted stays granted.
+    /// No node is ready; what was granted stays granted.
     NoReadyNode,
-    /// Every eligible node holds as many addresses as it can.
+    /// Every ready node has reached its capacity.
     NoCapacity,
-    /// The pool has no address to give.
+    /// The pool has no free address.
     PoolEmpty,
-    /// The address asked for is not in the pool.
+    /// The requested address is not in the pool.
     OutsidePool(IpAddr),
-    /// The two halves asked for are no pair; the pair of the first is the second.
+    /// The two requested addresses are not a pair: the first address, and what it is paired with.
     PairMismatch(IpAddr, Option<IpAddr>),
-    /// The address is held elsewhere or still on its way out.
+    /// The address is held elsewhere or still being released.
     Taken(IpAddr),
-    /// Another namespace has the address for itself.
+    /// The address is reserved for another namespace.
     NotAllowed(IpAddr),
-    /// The policy asks for something else than what it was granted; it keeps that.
+    /// The policy requests something else than it was granted; it keeps that.
     ImmutableField,
     /// Every slot is taken.
     SlotsExhausted,
-    /// The policy was refused before planning.
+    /// The policy was rejected before planning.
     Refused,
 }

@@ -55,7 +55,7 @@ async fn without_the_right_to_write_them_generated_objects_live_in_memory_and_pa
     eventually("the status says so", async || {
         let status = world.api::<VirtualService>().get("gateway").await?.status.unwrap_or_default();
         let accepted = status.conditions.iter().find(|condition| condition.type_ == "Accepted");
-        Ok(accepted.is_some_and(|condition| condition.message.contains("live in memory")))
+        Ok(accepted.is_some_and(|condition| condition.message.contains("keeps them in memory")))
     })
     .await?;
     world.until("gateway", "Programmed", "True", "Programmed").await?;

@@ -73,8 +73,8 @@ async fn why_names_the_step_that_decided_over_each_hop_and_shows_the_normal_form
     let hop = at(&answer, "rules[0].route.destination")?;
     assert_eq!((&hop["name"], &hop["step"]), (&json!("worker-svc"), &json!(3)));
     let says = hop["says"].as_str().unwrap_or_default();
-    assert!(says.contains("worker-svc, wrapped in a generated VirtualService"), "{says}");
-    assert_eq!(at(&answer, "rules[0].route.ingress[0]")?["says"], "a Target of its own, in place");
+    assert!(says.contains("worker-svc, through a generated VirtualService"), "{says}");
+    assert_eq!(at(&answer, "rules[0].route.ingress[0]")?["says"], "an inline Target");
     assert_eq!(at(&answer, "spec")?["normal"]["listener"], json!({ "protocol": "UDP", "port": 9001 }));
     assert_eq!(at(&answer, "proxy")?["name"], format!("{}/gateway", world.namespace));
     assert_eq!(at(&answer, "status")?["says"], "1 of 1 proxies hold it");

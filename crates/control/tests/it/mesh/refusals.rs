@@ -103,13 +103,13 @@ async fn addresses_of_the_machinery_are_no_endpoints(backend: Backend) -> anyhow
     options.settings.api_servers.insert("192.0.2.1".parse()?);
     let operator = world.operator_with(options).await?;
     for (address, says) in [
-        ("169.254.169.254", "link-local, where cloud metadata lives"),
+        ("169.254.169.254", "link-local, like the metadata service of clouds"),
         ("fe80::1", "link-local"),
-        ("metadata.google.internal", "the cloud's metadata"),
-        ("192.0.2.1", "the API server's"),
-        ("kubernetes.default.svc", "the API server's"),
+        ("metadata.google.internal", "the metadata service of a cloud"),
+        ("192.0.2.1", "it belongs to the API server"),
+        ("kubernetes.default.svc", "it belongs to the API server"),
         ("10.66.1.2", "--mesh-deny-endpoint"),
-        ("2130706433", "an address in disguise"),
+        ("2130706433", "an IP address in another notation"),
     ] {
         let cluster =
             json!({ "spec": { "protocol": "UDP", "port": 53 }, "endpoints": [{ "spec": { "address": address } }] });
@@ -174,7 +174,8 @@ async fn loopback_is_for_sidecars_and_neither_it_nor_nodes_for_pods_on_their_nod
     eventually("a node's address is refused", async || {
         let seen = world.api::<VirtualService>().get("v").await?;
         let text = message(seen.status.as_ref(), "Accepted");
-        Ok(has(seen.status.as_ref(), "Accepted", "False", "EndpointNotAllowed") && text.contains("it is a node's"))
+        Ok(has(seen.status.as_ref(), "Accepted", "False", "EndpointNotAllowed")
+            && text.contains("it belongs to a node"))
     })
     .await?;
     operator.process.stop().await?;

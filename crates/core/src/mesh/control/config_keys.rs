@@ -1,15 +1,15 @@
-//! What a proxy should hold, in parts: a single change is told without looking at all the rest.
+//! Parts of a configuration by key, so that a single change does not need the whole configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::wire::{ConfigKind, ProxyConfig};
 
-/// Names of things on a proxy.
+/// Keys of configuration objects.
 pub type ConfigKeys = BTreeSet<(ConfigKind, Arc<str>)>;
 
 impl ProxyConfig {
-    /// Everything in it, by name.
+    /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = (ConfigKind, Arc<str>)> {
         let Self { clusters, routes, rules, rulelists, listeners, .. } = self;
         let of = |part: ConfigKind| move |name: &Arc<str>| (part, Arc::clone(name));
@@ -20,7 +20,7 @@ impl ProxyConfig {
             .chain(listeners.keys().map(of(ConfigKind::Listener)))
     }
 
-    /// What it has of the things named.
+    /// The part with some keys.
     #[must_use]
     pub fn only(&self, names: &ConfigKeys) -> Self {
         let mut config = Self::default();
@@ -28,7 +28,7 @@ impl ProxyConfig {
         config
     }
 
-    /// Holds from now on, of the things named, what the other has of them.
+    /// Replaces the part with some keys by that of another configuration.
     pub fn replace(&mut self, names: &ConfigKeys, other: &Self) {
         for (part, name) in names {
             match part {
@@ -44,7 +44,7 @@ impl ProxyConfig {
         }
     }
 
-    /// Keeps what is named so.
+    /// Keeps the objects whose names match.
     pub fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
         self.clusters.retain(|name, _| is_kept(name));
         self.routes.retain(|name, _| is_kept(name));
@@ -55,7 +55,7 @@ impl ProxyConfig {
     }
 }
 
-/// Brings one entry of a map to what another map has under its key.
+/// Copies one entry of a map, or removes it if the other map has none.
 pub(super) fn take<V: Clone>(map: &mut BTreeMap<Arc<str>, V>, from: &BTreeMap<Arc<str>, V>, name: &Arc<str>) {
     match from.get(name) {
         Some(value) => drop(map.insert(Arc::clone(name), value.clone())),

@@ -1,4 +1,4 @@
-//! The mesh's control plane: from VirtualServices, Routes and Targets to what every proxy must hold.
+//! The control plane of the mesh: from VirtualServices, Routes and Targets to the configuration of every proxy.
 //!
 //! ```text
 //! VirtualService 1--* Rule *--1 Route 1--* hop *--1 Target *--* Pod     names by the four-step rule
@@ -6,16 +6,16 @@
 //!    listener, rulelist, rules, routes             cluster              on every proxy of the selector's pods
 //! ```
 
-mod allowed;
 mod config_keys;
 mod diff;
+mod endpoint_ban;
+mod l7mp_quirks;
 mod names;
 pub mod normalize;
 mod reason;
 mod resolve;
 mod selector;
-mod shim;
-mod show;
+mod to_value;
 pub mod types;
 pub mod wire;
 mod world;

@@ -1,11 +1,11 @@
-//! Names: what a user's text refers to, and what our objects are called on a proxy.
+//! Names: what a user's text refers to, and the names of objects on a proxy.
 //!
 //! ```text
 //! name.namespace.<kind>.cluster.local            an object, its listener, rulelist, route or cluster
-//! name.namespace.<kind>.cluster.local~89abcdef   what stands inline in it, by its content
-//! <cluster>@10.0.0.1                             an endpoint, as endpoint names are global on a proxy
+//! name.namespace.<kind>.cluster.local~89abcdef   an inline object in it, by the hash of its content
+//! <cluster>@10.0.0.1                             an endpoint, because endpoint names are global on a proxy
 //! ```
-//! Exactly these names are ours on a proxy; nothing else there is ever touched.
+//! Only objects with these names belong to the operator; it never changes others.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl ClusterDomain {
         }
     }
 
-    /// Takes a full name apart, from the right: names may hold dots, namespaces may not.
+    /// Parses a full name from the right: names may contain dots, namespaces may not.
     pub fn parse(&self, text: &str) -> Option<(MeshKind, ObjectName)> {
         let rest = text.strip_suffix(&*self.0)?.strip_suffix('.')?;
         let (rest, word) = rest.rsplit_once('.')?;
@@ -89,7 +89,7 @@ impl ClusterDomain {
         whole.then(|| (*kind, ObjectName::new(namespace, name)))
     }
 
-    /// Whether a name on a proxy is one of ours; with `legacy` also those of the shipped operator.
+    /// Whether a name on a proxy belongs to the operator; with `legacy` also those of the l7mp operator.
     pub fn is_ours(&self, name: &str, legacy: bool) -> bool {
         let cluster = name.split_once('@').map_or(name, |(cluster, _)| cluster);
         let owner = match cluster.split_once('~') {
@@ -102,12 +102,12 @@ impl ClusterDomain {
     }
 }
 
-/// Whether the shipped operator named it.
+/// Whether it is a name of the l7mp operator.
 pub fn is_legacy(name: &str) -> bool {
     name.starts_with("/l7mp.io/v1/") && legacy(name).is_some()
 }
 
-/// The two long forms that clients of the shipped operator send.
+/// Parses the two long forms of the l7mp operator.
 fn legacy(text: &str) -> Option<(MeshKind, ObjectName)> {
     let (word, namespace, name) = if let Some(rest) = text.strip_prefix("/l7mp.io/v1/") {
         let (kind, rest) = rest.split_once('/')?;
@@ -125,7 +125,7 @@ fn legacy(text: &str) -> Option<(MeshKind, ObjectName)> {
     whole.then(|| (*kind, ObjectName::new(namespace, name)))
 }
 
-/// Eight hex digits, and which of several with the same content.
+/// Eight hex digits, and a counter for equal contents.
 fn is_mark(mark: &str) -> bool {
     let (hash, count) = mark.split_once('-').map_or((mark, None), |(hash, count)| (hash, Some(count)));
     let is_hex = |letter: u8| letter.is_ascii_digit() || (b'a'..=b'f').contains(&letter);
@@ -134,14 +134,14 @@ fn is_mark(mark: &str) -> bool {
         && count.is_none_or(|count| count.parse::<u32>().is_ok_and(|count| count >= 2))
 }
 
-/// Names what stands inline in one object; equal contents are counted.
+/// Names the inline objects of one object; equal contents are numbered.
 #[derive(Debug, Default)]
-pub(super) struct Inline {
+pub(super) struct InlineNames {
     taken: std::collections::BTreeMap<Arc<str>, u32>,
 }
 
-impl Inline {
-    /// The name of some content in an owner.
+impl InlineNames {
+    /// The name of an inline object.
     pub(super) fn name(&mut self, owner: &str, content: &Value) -> Arc<str> {
         let base: Arc<str> = Arc::from(format!("{owner}~{:08x}", mark(content)));
         let count = self.taken.entry(Arc::clone(&base)).or_default();
@@ -150,13 +150,13 @@ impl Inline {
     }
 }
 
-/// A hash of some content that is fixed by definition, as names must survive upgrades.
+/// A stable hash of some content: names must not change with an upgrade.
 pub(super) fn mark(content: &Value) -> u32 {
     let hash = pick::hash(0, &[content.to_string().as_bytes()]);
     u32::try_from(hash >> 32).expect("32 bits are left")
 }
 
-/// The hash that tells whether somebody else has edited a generated spec.
+/// The hash that shows whether a user has edited a generated spec.
 pub fn spec_hash(spec: &Value) -> String {
     format!("{:016x}", pick::hash(0, &[spec.to_string().as_bytes()]))
 }
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn equal_contents_in_one_owner_are_counted() {
-        let mut inline = Inline::default();
+        let mut inline = InlineNames::default();
         let names = [json!(1), json!(2), json!(1)].map(|content| inline.name("o", &content));
         assert_eq!(&*names[2], format!("{}-2", names[0]));
         assert_ne!(names[0], names[1]);

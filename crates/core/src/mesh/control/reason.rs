@@ -1,16 +1,16 @@
-//! Every word by which the control plane says why something is not as its user wants it.
+//! All reasons of conditions, events and metrics of the mesh.
 
 use std::fmt;
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $word:ident $class:ident,)+) => {
-        /// Why an object is refused, waits, or gets a remark. The word is condition reason, event reason and metric
-        /// label alike.
+        /// Why an object is invalid, unresolved or pending, or gets a warning. Used as condition reason, event reason
+        /// and metric label.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Reason { $($(#[doc = $doc])+ $word,)+ }
 
         impl Reason {
-            /// All of them, for reference pages and metrics.
+            /// All reasons, for reference pages and metrics.
             pub const ALL: &'static [Self] = &[$(Self::$word,)+];
 
             /// The word on the wire.
@@ -31,109 +31,109 @@ macro_rules! reasons {
 pub enum ReasonClass {
     /// The user must edit the object: `Accepted=False`.
     Invalid,
-    /// The object is fine, something it needs is not there: `ResolvedRefs=False`.
+    /// The object is valid, but a reference cannot be resolved: `ResolvedRefs=False`.
     Unmet,
-    /// It is not in force on some proxies: `Programmed=False`.
+    /// Some proxies do not have it: `Programmed=False`.
     Pending,
-    /// It works; the user should know.
+    /// It works, with a side effect that the user should know.
     Warning,
 }
 
 reasons! {
-    /// A field that must be there is not.
+    /// A required field is missing.
     MissingField Invalid,
     /// A field has a value of the wrong type or outside its range.
     InvalidField Invalid,
-    /// A port is no number from 1 to 65535.
+    /// A port is not a number from 1 to 65535.
     BadPort Invalid,
     /// A protocol is unknown.
     BadProtocol Invalid,
-    /// A predicate, path or regular expression that a real l7mp would accept and never match.
+    /// An invalid predicate, path or regular expression, which l7mp would accept and never match.
     BadMatch Invalid,
-    /// A rule leads nowhere.
+    /// A rule has neither route nor apply.
     NoRoute Invalid,
-    /// The same thing is said in two places.
+    /// The same field is set twice.
     DuplicateField Invalid,
     /// Two fields exclude each other.
     ConflictingFields Invalid,
-    /// The protocol is the proxy's own API.
+    /// The protocol is reserved for the API of the proxy.
     ReservedProtocol Invalid,
-    /// The spec is larger or deeper than a proxy takes.
+    /// The spec is larger or deeper than a proxy accepts.
     SpecTooLarge Invalid,
-    /// An address that tenants may not reach through a proxy.
+    /// Proxies must not connect to the address.
     EndpointNotAllowed Invalid,
-    /// A chain of hops leads back to its own listener.
+    /// A route leads back to its own listener.
     RouteLoop Invalid,
-    /// Another listener has the port.
+    /// Another listener uses the port.
     PortConflict Invalid,
     /// A VirtualService with rules whose pods run no proxy.
     NakedService Invalid,
-    /// A pod with two proxies is left out.
+    /// A pod with two proxies is skipped.
     TwoProxies Invalid,
-    /// The proxy cannot do it.
+    /// The proxy does not support it.
     UnsupportedByProxy Invalid,
-    /// The balancer is unknown, or ends a real l7mp.
+    /// The balancer is unknown, or crashes l7mp.
     BadBalancer Invalid,
 
-    /// A name stands for nothing.
+    /// A referenced object does not exist.
     RefNotFound Unmet,
-    /// The other side has not consented.
+    /// The other namespace does not allow the reference.
     RefNotPermitted Unmet,
-    /// What the name stands for is itself refused.
+    /// The referenced object is invalid.
     RefInvalid Unmet,
-    /// Every pod of the Service runs a proxy, so somebody must say what it does.
+    /// All pods of the Service run a proxy, which needs a VirtualService.
     ProxyServiceNeedsVirtualService Unmet,
     /// The Service has several ports.
     AmbiguousPort Unmet,
-    /// A named port has different numbers among the pods.
+    /// A named port has different numbers on the pods.
     MixedPorts Unmet,
-    /// No proxy speaks it.
+    /// Proxies do not support the protocol.
     UnsupportedProtocol Unmet,
-    /// A UNIX domain socket is reached from its own pod only.
+    /// A UNIX domain socket is reachable from its own pod only.
     NotRemote Unmet,
-    /// The Target's selector leaves out a proxy that needs it.
+    /// The selector of the Target does not match a proxy that needs it.
     TargetNotPlacedHere Unmet,
 
     /// No pods match.
     NoPods Pending,
-    /// The named rulelist is not on the proxy.
+    /// The named rulelist does not exist on the proxy.
     RuleListMissing Pending,
-    /// Some proxies do not hold it yet.
+    /// Some proxies do not have it yet.
     Partial Pending,
-    /// A proxy does not answer.
+    /// A proxy does not respond.
     Unreachable Pending,
-    /// A proxy refused it.
+    /// A proxy rejected it.
     Rejected Pending,
 
-    /// A key that means nothing.
+    /// An unknown field.
     UnknownField Warning,
-    /// A key that is read and not used.
+    /// A field without effect.
     IgnoredField Warning,
-    /// A word that was meant differently.
+    /// A misspelt value that was understood.
     Misspelt Warning,
-    /// Some pods of a Service run a proxy, some do not.
+    /// Only some pods of a Service run a proxy.
     MixedPods Warning,
     /// Some pods of a VirtualService with rules run no proxy.
     NakedPods Warning,
     /// The Trivial balancer always takes the first endpoint.
     TrivialWithManyEndpoints Warning,
-    /// A selector names a VirtualService where a Service should be.
+    /// A selector names a VirtualService instead of a Service.
     SelectorThroughVirtualService Warning,
-    /// Generated objects could not be written and live in memory.
+    /// Generated objects cannot be written and are kept in memory.
     GeneratedInMemory Warning,
-    /// The user has taken a generated object over.
+    /// A user has edited a generated object.
     GeneratedObjectTaken Warning,
-    /// A chain of hops may lead back over other proxies.
+    /// A route may lead back over other proxies.
     PossibleLoop Warning,
     /// Another container may use the port.
     PortMayClash Warning,
-    /// A Sync query may miss its label on a real l7mp.
+    /// A Sync query may miss its label on l7mp.
     QueryMayMiss Warning,
-    /// An address test that a real l7mp may miss.
+    /// l7mp may not match a test of an address.
     AddressMayMiss Warning,
-    /// A real l7mp cuts the sessions.
+    /// l7mp ends the sessions.
     SessionsCut Warning,
-    /// A real l7mp has sessions that hinder a delete.
+    /// Sessions on l7mp prevent a delete.
     StaleSessions Warning,
 }
 
@@ -143,17 +143,17 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A reason with the words for the user: where, what, and what to do.
+/// A reason with a message for the user: where, what, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Diagnostic {
-    /// The bounded word.
+    /// The reason.
     pub reason: Reason,
-    /// The sentence.
+    /// The message.
     pub message: String,
 }
 
 impl Diagnostic {
-    /// A note.
+    /// Makes a diagnostic.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }

@@ -1,4 +1,4 @@
-//! Which pods: labels, fields, namespace and Service, all of which must hold.
+//! Selectors of pods: labels, fields, namespace and Service, all of which must match.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

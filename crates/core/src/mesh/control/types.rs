@@ -1,4 +1,4 @@
-//! The one model of the user's objects, whichever dialect they are written in.
+//! The normal form of the users' objects, whichever dialect they are written in.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 
 use super::selector::Selector;
 
-/// Kinds of `l7mp.io/v1`, and Services, which names may stand for as well.
+/// Kinds of `l7mp.io/v1`, and Service, which names may refer to as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MeshKind {
-    /// A server socket and what happens to its sessions.
+    /// A listener and its rules.
     VirtualService,
-    /// A way.
+    /// A route through clusters.
     Route,
-    /// Client behaviour.
+    /// A cluster that proxies connect to.
     Target,
-    /// One rule in a rulelist of the proxy's own.
+    /// One rule in a rulelist of the proxy's configuration file.
     Rule,
     /// A Service of Kubernetes.
     Service,
@@ -34,14 +34,14 @@ pub struct ObjectName {
 }
 
 impl ObjectName {
-    /// Joins both.
+    /// Makes a name from its parts.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
 impl Ord for ObjectName {
-    /// Everything here is found by such names, most of them clones of one another: those need not be read.
+    /// Most names are clones of each other, so equal pointers are compared first.
     fn cmp(&self, other: &Self) -> Ordering {
         fn compare(one: &Arc<str>, other: &Arc<str>) -> Ordering {
             if Arc::ptr_eq(one, other) { Ordering::Equal } else { one.cmp(other) }
@@ -70,7 +70,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// What sockets speak, or what a cluster does itself.
+/// The protocol of a socket, or the function of a virtual cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are the protocols'")]
 pub enum Protocol {
@@ -140,12 +140,12 @@ impl Protocol {
         Self::ALL.into_iter().find(|protocol| protocol.as_str().eq_ignore_ascii_case(word))
     }
 
-    /// Whether a listener may speak it.
+    /// Whether a listener can use it.
     pub const fn listens(self) -> bool {
         matches!(self, Self::Udp | Self::Tcp | Self::WebSocket | Self::Http | Self::UnixDomainSocket | Self::JsonSocket)
     }
 
-    /// Whether a cluster of it has no endpoints and does the work itself.
+    /// Whether a cluster of this protocol has no endpoints.
     pub const fn is_virtual(self) -> bool {
         !self.listens()
     }
@@ -157,14 +157,14 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A listener's or cluster's spec in the flat form of the wire.
+/// The spec of a listener or cluster, in the flat form of the REST API.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Socket {
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
     /// The rest, without `protocol` and `transport`.
     pub fields: Map<String, Value>,
-    /// What a JSONSocket runs over.
+    /// The transport of a JSONSocket.
     pub transport: Option<Box<Socket>>,
 }
 
@@ -174,7 +174,7 @@ impl Socket {
         Self { protocol, fields: Map::from_iter([("port".to_owned(), port.into())]), transport: None }
     }
 
-    /// The spec whose socket is opened: the transport of a JSONSocket, else itself.
+    /// The spec of the actual socket: the transport of a JSONSocket, else itself.
     pub fn opened(&self) -> &Self {
         self.transport.as_deref().unwrap_or(self)
     }
@@ -205,92 +205,92 @@ impl Socket {
     }
 }
 
-/// A server socket and what happens to its sessions.
+/// A listener and its rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VirtualService {
     /// The pods.
     pub selector: Selector,
-    /// The server socket.
+    /// The listener.
     pub listener: Socket,
-    /// What happens to sessions.
+    /// The rules for its sessions.
     pub rules: Rules,
     /// `track`, `removeOrphanSessions` and what else a listener takes.
     pub options: Map<String, Value>,
-    /// Owners of an `l7mp.io` kind are told.
+    /// Owners of an `l7mp.io` kind show its state in their status.
     pub update_owners: bool,
-    /// What only our proxy does, in the wire's words.
+    /// Fields that only a Portolan proxy supports.
     pub extensions: Extensions,
 }
 
 impl VirtualService {
-    /// Whether it has rules, so that its pods must run a proxy.
+    /// Whether it has rules, so that its pods need a proxy.
     pub fn is_proxy_type(&self) -> bool {
         self.rules != Rules::Stub
     }
 
-    /// Sessions end when the object is deleted.
+    /// Whether sessions end when the object is deleted.
     pub fn removes_orphan_sessions(&self) -> bool {
         self.options.get("removeOrphanSessions") == Some(&Value::Bool(true))
     }
 }
 
-/// What a VirtualService does with sessions.
+/// The rules of a VirtualService.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rules {
-    /// It only says where others reach something.
+    /// None: it only describes where an application listens.
     Stub,
-    /// The first that matches decides.
+    /// The first rule that matches applies.
     List(Vec<Rule>),
-    /// A rulelist in the proxy's own file.
+    /// A rulelist in the configuration file of the proxy.
     Named(String),
 }
 
-/// Fields that only our proxy acts on, in snake case and in their places on the wire.
+/// Fields that only a Portolan proxy supports, in snake case as in its REST API.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extensions {
-    /// Goes into the spec.
+    /// TLS settings of the spec.
     pub tls: Option<Value>,
-    /// Goes into the options.
+    /// Members of the options.
     pub options: Map<String, Value>,
 }
 
 impl Extensions {
-    /// Whether there is anything that a real l7mp would not do.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.tls.is_none() && self.options.is_empty()
     }
 }
 
-/// One decision.
+/// One rule.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rule {
-    /// When; absent is always.
+    /// The predicate; absent matches always.
     pub matching: Option<Value>,
     /// Path and value of each change of the metadata, in order.
     pub rewrite: Vec<(String, Value)>,
-    /// Where to.
+    /// The route to take.
     pub route: Option<RouteRef>,
-    /// Goes on in a rulelist of the proxy instead.
+    /// The rulelist of the proxy to continue with instead.
     pub apply: Option<String>,
 }
 
-/// A way, by name or in place.
+/// A Route by name, or inline.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RouteRef {
     /// A Route object.
     Name(String),
-    /// It shares the fate of the object it stands in.
+    /// A Route inside the object.
     Inline(Box<Route>),
 }
 
-/// A way through clusters.
+/// A route through clusters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    /// The sink.
+    /// The cluster where it ends.
     pub destination: Hop,
-    /// Middlepoints on the way there, in order.
+    /// Clusters on the way to the destination, in order.
     pub ingress: Vec<Hop>,
-    /// Middlepoints on the way back, in order.
+    /// Clusters on the way back, in order.
     pub egress: Vec<Hop>,
     /// What happens when a connection fails.
     pub retry: Retry,
@@ -308,12 +308,12 @@ impl Route {
     }
 }
 
-/// A place on a way.
+/// A hop of a route.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Hop {
     /// A Target, VirtualService or Service.
     Name(String),
-    /// A complete unnamed Target.
+    /// An inline Target.
     Inline(Box<Target>),
 }
 
@@ -322,7 +322,7 @@ pub enum Hop {
 pub struct Retry {
     /// `never`, `connect-failure`, `disconnect` or `always`.
     pub retry_on: &'static str,
-    /// Further attempts.
+    /// Number of retries.
     pub num_retries: u64,
     /// Milliseconds between attempts.
     pub timeout: u64,
@@ -335,45 +335,45 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Always all three fields: without `timeout` a real l7mp fires every attempt at once.
+    /// Always all three fields: without `timeout` l7mp makes all attempts at once.
     pub fn to_value(&self) -> Value {
         json!({"retry_on": self.retry_on, "num_retries": self.num_retries, "timeout": self.timeout})
     }
 
-    /// Whether a session whose endpoint goes away is led to another one.
+    /// Whether a session moves to another endpoint when its endpoint is lost.
     pub fn moves_sessions(&self) -> bool {
         matches!(self.retry_on, "disconnect" | "always")
     }
 }
 
-/// Client behaviour.
+/// A cluster that proxies connect to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// The callers; none on inline Targets.
+    /// The pods that connect to it; none on inline Targets.
     pub selector: Option<Selector>,
-    /// Where to and how; none when `linked` says it.
+    /// The spec; none if `linked` gives it.
     pub spec: Option<Socket>,
-    /// Whom.
+    /// The endpoints.
     pub endpoints: Vec<EndpointSource>,
-    /// Which of them; absent is Trivial.
+    /// The load balancer; absent is Trivial.
     pub balancer: Option<Balancer>,
     /// Spec and endpoints are those of this VirtualService.
     pub linked: Option<String>,
-    /// What only our proxy does, in the wire's words.
+    /// Fields that only a Portolan proxy supports.
     pub extensions: Extensions,
 }
 
 /// One entry of an endpoint list.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EndpointSource {
-    /// Written down; never touched.
+    /// A fixed address.
     Static {
-        /// `address` and what else stands beside it.
+        /// `address` and further fields.
         spec: Map<String, Value>,
         /// Absent is 1.
         weight: Option<u64>,
     },
-    /// The pods.
+    /// The addresses of pods.
     Dynamic(Selector),
 }
 
@@ -382,12 +382,12 @@ pub enum EndpointSource {
 pub struct Balancer {
     /// The policy's name on the wire.
     pub policy: &'static str,
-    /// What is hashed.
+    /// The path of the hash key.
     pub key: Option<String>,
 }
 
 impl Balancer {
-    /// As the wire has it.
+    /// As JSON of the REST API.
     pub fn to_value(&self) -> Value {
         match &self.key {
             Some(key) => json!({"policy": self.policy, "key": key}),
@@ -395,23 +395,23 @@ impl Balancer {
         }
     }
 
-    /// Whether only our proxy has it.
+    /// Whether only a Portolan proxy supports it.
     pub fn is_ours(&self) -> bool {
         !matches!(self.policy, "Trivial" | "ConsistentHash" | "HashRing")
     }
 }
 
-/// A rule of its own object, in a rulelist of the proxy.
+/// The spec of a Rule object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleObject {
     /// The pods.
     pub selector: Selector,
     /// The rulelist on the proxy.
     pub rulelist: String,
-    /// Where in it.
+    /// The position in it.
     pub position: u64,
     /// The rule.
     pub rule: Rule,
-    /// Owners of an `l7mp.io` kind are told.
+    /// Owners of an `l7mp.io` kind show its state in their status.
     pub update_owners: bool,
 }

@@ -1,4 +1,4 @@
-//! What a proxy holds, as the REST API shows it, with every default filled in.
+//! The configuration of a proxy as its REST API shows it, with all defaults set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use serde_json::{Map, Value, json};
 
 use super::types::Protocol;
 
-/// Kinds of objects on a proxy, in the order in which they are added.
+/// Kinds of configuration objects, in the order in which they are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigKind {
-    /// A stage.
+    /// A cluster.
     Cluster,
-    /// A way.
+    /// A route.
     Route,
-    /// A decision.
+    /// A rule.
     Rule,
-    /// Decisions in order.
+    /// An ordered list of rules.
     RuleList,
-    /// A server socket.
+    /// A listener.
     Listener,
 }
 
-/// A stage and its endpoints.
+/// A cluster and its endpoints.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cluster {
     /// Its name.
@@ -31,13 +31,13 @@ pub struct Cluster {
     pub protocol: Protocol,
     /// The spec.
     pub spec: Value,
-    /// In the order of balancers; none on virtual clusters.
+    /// In the order in which balancers see them; none on virtual clusters.
     pub endpoints: Vec<Endpoint>,
-    /// The balancer; none is the proxy's default.
+    /// The load balancer; none is the default of the proxy.
     pub loadbalancer: Option<Value>,
-    /// What only our proxy does.
+    /// Options that only a Portolan proxy supports.
     pub options: Map<String, Value>,
-    /// What only our proxy does, in its spec.
+    /// TLS settings, which only a Portolan proxy supports.
     pub tls: Option<Value>,
 }
 
@@ -46,47 +46,47 @@ pub struct Cluster {
 pub struct Endpoint {
     /// Its name, which is global on a proxy.
     pub name: Arc<str>,
-    /// The address and what stands beside it.
+    /// The address and further fields.
     pub spec: Value,
-    /// Its share.
+    /// Its weight.
     pub weight: u64,
-    /// It takes no further sessions.
+    /// It takes no new sessions.
     pub draining: bool,
 }
 
-/// A way through clusters, by their names.
+/// A route through clusters, by their names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// Its name.
     pub name: Arc<str>,
-    /// The sink.
+    /// The cluster where it ends.
     pub destination: Arc<str>,
-    /// The way there.
+    /// Clusters on the way to the destination.
     pub ingress: Vec<Arc<str>>,
-    /// The way back.
+    /// Clusters on the way back.
     pub egress: Vec<Arc<str>>,
     /// All three fields.
     pub retry: Value,
 }
 
-/// A decision.
+/// A rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     /// Its name.
     pub name: Arc<str>,
-    /// When; absent is always.
+    /// The predicate; absent matches always.
     pub matching: Option<Value>,
-    /// Path and value, in order.
+    /// Path and value of each rewrite, in order.
     pub rewrite: Vec<(String, Value)>,
-    /// Where to.
+    /// The route to take.
     pub route: Option<Arc<str>>,
-    /// Goes on in this rulelist.
+    /// The rulelist to continue with.
     pub apply: Option<Arc<str>>,
-    /// Some hop of its route is a WebSocket client.
-    pub meets_websocket: bool,
+    /// A hop of its route is a WebSocket client.
+    pub reaches_websocket: bool,
 }
 
-/// A server socket.
+/// A listener.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listener {
     /// Its name.
@@ -95,55 +95,55 @@ pub struct Listener {
     pub protocol: Protocol,
     /// The spec.
     pub spec: Value,
-    /// The rulelist that decides.
+    /// The rulelist that selects the route.
     pub rules: Arc<str>,
-    /// What every proxy keeps.
+    /// Options that every proxy supports.
     pub options: Map<String, Value>,
-    /// What only our proxy does.
+    /// Options that only a Portolan proxy supports.
     pub extension_options: Map<String, Value>,
-    /// What only our proxy does, in its spec.
+    /// TLS settings, which only a Portolan proxy supports.
     pub tls: Option<Value>,
 }
 
-/// A rule of ours in a rulelist of the proxy's own.
+/// A rule that is inserted into a rulelist of the proxy's configuration file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insertion {
     /// The rulelist.
     pub rulelist: Arc<str>,
-    /// Where.
+    /// The position.
     pub position: u64,
-    /// Newer ones come first, in seconds.
+    /// Creation time in seconds; newer rules come first.
     pub created: i64,
     /// The rule's name.
     pub rule: Arc<str>,
 }
 
-/// Everything of ours that a proxy should hold.
+/// The configuration that a proxy should hold.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProxyConfig {
-    /// Stages.
+    /// Clusters.
     pub clusters: BTreeMap<Arc<str>, Arc<Cluster>>,
-    /// Ways.
+    /// Routes.
     pub routes: BTreeMap<Arc<str>, Arc<Route>>,
-    /// Decisions.
+    /// Rules.
     pub rules: BTreeMap<Arc<str>, Arc<Rule>>,
-    /// Decisions in order.
+    /// Ordered lists of rules.
     pub rulelists: BTreeMap<Arc<str>, Vec<Arc<str>>>,
-    /// Server sockets.
+    /// Listeners.
     pub listeners: BTreeMap<Arc<str>, Arc<Listener>>,
-    /// Rules in rulelists that are not ours, by rule.
+    /// Rules in foreign rulelists, by rule.
     pub insertions: BTreeMap<Arc<str>, Insertion>,
 }
 
 impl ProxyConfig {
-    /// Whether there is nothing.
+    /// Whether it has no objects.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl Cluster {
-    /// The body of the call that adds it.
+    /// The request body that adds it.
     pub fn to_value(&self) -> Value {
         let mut cluster = Map::new();
         cluster.insert("name".to_owned(), (&*self.name).into());
@@ -162,14 +162,14 @@ impl Cluster {
 }
 
 impl Endpoint {
-    /// The body of the call that adds it.
+    /// The request body that adds it.
     pub fn to_value(&self) -> Value {
         json!({"name": &*self.name, "spec": self.spec, "weight": self.weight})
     }
 }
 
 impl Route {
-    /// The body of the call that adds it.
+    /// The request body that adds it.
     pub fn to_value(&self) -> Value {
         let chain = |names: &[Arc<str>]| names.iter().map(|name| Value::from(&**name)).collect::<Value>();
         json!({
@@ -183,7 +183,7 @@ impl Route {
 }
 
 impl Rule {
-    /// The body of the call that adds it.
+    /// The request body that adds it.
     pub fn to_value(&self) -> Value {
         let mut rule = self.content();
         if let Value::Object(rule) = &mut rule {
@@ -192,7 +192,7 @@ impl Rule {
         rule
     }
 
-    /// The rule without its name, which is made of it.
+    /// The rule without its name, which is a hash of this.
     pub(super) fn content(&self) -> Value {
         let mut action = Map::new();
         if !self.rewrite.is_empty() {
@@ -212,7 +212,7 @@ impl Rule {
 }
 
 impl Listener {
-    /// The body of the call that adds it.
+    /// The request body that adds it.
     pub fn to_value(&self) -> Value {
         let mut options = self.options.clone();
         options.extend(self.extension_options.clone());
@@ -225,7 +225,7 @@ impl Listener {
         })
     }
 
-    /// Sessions end when the object is deleted.
+    /// Whether sessions end when the listener is deleted.
     pub fn removes_orphan_sessions(&self) -> bool {
         self.options.get("removeOrphanSessions") == Some(&Value::Bool(true))
     }

@@ -1,4 +1,4 @@
-//! What the resolver reads: users' objects as they are written, and the cluster they live in, free of Kubernetes types.
+//! The input of the resolver: the users' objects as written, and the state of the cluster, without Kubernetes types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,41 +11,41 @@ use super::names::ClusterDomain;
 use super::types::{MeshKind, ObjectName};
 use crate::select::Labels;
 
-/// Everything a decision may use.
+/// Everything the resolver may use.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct World {
-    /// What the operator was started with.
+    /// The settings of the operator.
     pub settings: Settings,
-    /// Objects of `l7mp.io/v1`, generated ones among them.
+    /// Objects of `l7mp.io/v1`, including generated ones.
     pub objects: BTreeMap<(MeshKind, ObjectName), MeshObject>,
     /// Services.
     pub services: BTreeMap<ObjectName, Service>,
     /// EndpointSlices.
     pub slices: BTreeMap<ObjectName, EndpointSlice>,
-    /// Pods, pruned to what matters.
+    /// Pods.
     pub pods: BTreeMap<ObjectName, Pod>,
     /// Annotations of namespaces.
     pub namespaces: BTreeMap<Arc<str>, Labels>,
-    /// What is known of proxies that have answered.
+    /// What proxies have reported.
     pub proxies: BTreeMap<ObjectName, ProxyInfo>,
 }
 
-/// What the operator was started with.
+/// The settings of the operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The suffix of full names.
     pub domain: ClusterDomain,
     /// Whether names may cross namespaces.
     pub cross_namespace: CrossNamespace,
-    /// Addresses that no endpoint may have, besides those that none may ever have.
+    /// Addresses that no endpoint may have, in addition to the built-in ones.
     pub denied_endpoints: Vec<IpNet>,
     /// Addresses of the API server.
     pub api_servers: BTreeSet<IpAddr>,
-    /// Addresses of nodes, which proxies on the host's network may not reach.
+    /// Addresses of nodes, which proxies on the host network must not connect to.
     pub nodes: BTreeSet<IpAddr>,
-    /// Where pods live on loopback, which is then no node's own: only where all run on one machine.
+    /// The loopback range of pods, if all pods run on one machine.
     pub loopback_pods: Option<IpNet>,
-    /// Generated objects can be written; else they live in memory.
+    /// Generated objects can be written; otherwise they are kept in memory.
     pub writes_generated: bool,
 }
 
@@ -66,44 +66,44 @@ impl Default for Settings {
 /// Whether names may cross namespaces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CrossNamespace {
-    /// With the other side's consent.
+    /// If the other namespace allows it.
     #[default]
     Grant,
     /// Never.
     Deny,
-    /// Always, as the shipped operator has it.
+    /// Always, as in the l7mp operator.
     Open,
 }
 
 /// An object of `l7mp.io/v1`, as its user wrote it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MeshObject {
-    /// Tells it from one that had its name before.
+    /// Distinguishes it from an earlier object of the same name.
     pub uid: Arc<str>,
-    /// When it was created, in seconds: the older one keeps a port.
+    /// Creation time in seconds; the older object keeps a port.
     pub created: i64,
     /// Its labels.
     pub labels: Labels,
     /// Its annotations.
     pub annotations: Labels,
-    /// The spec, in any dialect.
+    /// The spec as written, in any dialect.
     pub spec: Arc<Value>,
 }
 
 /// A Service.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Service {
-    /// Tells it from one that had its name before.
+    /// Distinguishes it from an earlier object of the same name.
     pub uid: Arc<str>,
     /// Its annotations.
     pub annotations: Labels,
-    /// Its pods; empty: whoever its EndpointSlices name.
+    /// Selects its pods; empty means the pods of its EndpointSlices.
     pub selector: Labels,
     /// Its ports.
     pub ports: Vec<ServicePort>,
-    /// It stands for this name elsewhere.
+    /// The DNS name of a Service of type ExternalName.
     pub external_name: Option<Arc<str>>,
-    /// Pods are endpoints before they are ready.
+    /// Pods that are not ready are endpoints, too.
     pub publish_not_ready: bool,
 }
 
@@ -114,7 +114,7 @@ pub struct ServicePort {
     pub name: Arc<str>,
     /// TCP, UDP or SCTP; empty is TCP.
     pub protocol: Arc<str>,
-    /// What runs on it.
+    /// The application protocol.
     pub app_protocol: Option<Arc<str>>,
     /// The Service's port.
     pub port: u16,
@@ -147,19 +147,19 @@ pub struct SlicePort {
 pub struct SliceEndpoint {
     /// Its first address.
     pub address: IpAddr,
-    /// It takes connections.
+    /// It accepts connections.
     pub ready: bool,
-    /// It answers, ready or on its way out.
+    /// It responds, ready or terminating.
     pub serving: bool,
-    /// It is on its way out.
+    /// It is terminating.
     pub terminating: bool,
-    /// Whose it is.
+    /// Its pod.
     pub pod: Option<ObjectName>,
 }
 
-/// A pod, pruned to what matters.
+/// The relevant part of a pod.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of the pod")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent property of the pod")]
 pub struct Pod {
     /// Its labels.
     pub labels: Labels,
@@ -173,11 +173,11 @@ pub struct Pod {
     pub addresses: Vec<IpAddr>,
     /// Its node's addresses.
     pub host_addresses: Vec<IpAddr>,
-    /// It shares its node's network.
+    /// It uses the host network.
     pub host_network: bool,
     /// It is ready.
     pub ready: bool,
-    /// It is on its way out.
+    /// It is terminating.
     pub terminating: bool,
     /// It has succeeded or failed.
     pub ended: bool,
@@ -185,7 +185,7 @@ pub struct Pod {
     pub containers: Vec<Container>,
 }
 
-/// A container, pruned to what matters.
+/// The relevant part of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Container {
     /// Its name.
@@ -214,10 +214,10 @@ pub enum Transport {
     Udp,
 }
 
-/// What a proxy has told of itself.
+/// What a proxy reports about itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProxyInfo {
-    /// Whose program it is.
+    /// Its implementation.
     pub implementation: ProxyImplementation,
     /// Ports of listeners that the operator did not configure.
     pub foreign_ports: Vec<ListenerPort>,
@@ -237,29 +237,29 @@ pub struct ListenerPort {
 /// Which program a proxy is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProxyImplementation {
-    /// Ours.
+    /// The proxy of Portolan.
     #[default]
     Portolan,
     /// A real l7mp.
     L7mp,
 }
 
-/// Something that is now different.
+/// A change of the world.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// An object of `l7mp.io/v1` came, changed or went.
+    /// An object of `l7mp.io/v1` was created, changed or deleted.
     Object(MeshKind, ObjectName, Option<MeshObject>),
-    /// A Service came, changed or went.
+    /// A Service was created, changed or deleted.
     Service(ObjectName, Option<Service>),
-    /// An EndpointSlice came, changed or went.
+    /// An EndpointSlice was created, changed or deleted.
     Slice(ObjectName, Option<EndpointSlice>),
-    /// A pod came, changed or went.
+    /// A pod was created, changed or deleted.
     Pod(ObjectName, Option<Pod>),
     /// The annotations of a namespace.
     Namespace(Arc<str>, Option<Labels>),
-    /// A proxy has told of itself, or is no more.
+    /// A proxy reported about itself, or is gone.
     Proxy(ObjectName, Option<ProxyInfo>),
-    /// Where the API server and the nodes are.
+    /// The addresses of the API server and the nodes changed.
     ClusterAddresses {
         /// Addresses of the API server.
         api_servers: BTreeSet<IpAddr>,
@@ -271,7 +271,7 @@ pub enum Change {
 }
 
 impl World {
-    /// The same change with the namespace that is known already, which is then stored once and compared at a glance.
+    /// Replaces the namespace of a change by the known one, which saves memory and makes comparisons cheap.
     pub fn with_shared_namespace(&self, mut change: Change) -> Change {
         match &mut change {
             Change::Object(_, name, _)
@@ -288,7 +288,7 @@ impl World {
         change
     }
 
-    /// Takes in a change; false if nothing is different.
+    /// Applies a change; false if it changes nothing.
     pub fn apply(&mut self, change: Change) -> bool {
         fn put<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
             match value {
@@ -324,15 +324,15 @@ pub enum ProxyRole {
     Naked,
     /// It does, with its API on this port.
     Proxy(u16),
-    /// Two of its containers are proxies: it is left out.
+    /// Two of its containers are proxies: it is skipped.
     TwoProxies,
 }
 
-/// The port of the API where nothing else is said.
+/// The default port of the API.
 const API_PORT: u16 = 1234;
 
 impl Pod {
-    /// Whether the pod runs a proxy, from its marks alone: nobody is ever called to find out.
+    /// Whether the pod runs a proxy, from its labels and containers alone: no network call is made.
     pub fn proxy_role(&self) -> ProxyRole {
         let is_api = |port: &ContainerPort| &*port.name == "l7mp-api";
         let is_proxy = |container: &&Container| {
@@ -351,7 +351,7 @@ impl Pod {
         ProxyRole::Proxy(annotated.or_else(|| named().map(|port| port.port)).unwrap_or(API_PORT))
     }
 
-    /// Whether a container that is no proxy declares a port.
+    /// Whether a container other than the proxy declares a port.
     pub fn declares(&self, transport: Transport, port: u16) -> bool {
         let others = self.containers.iter().filter(|one| !matches!(&*one.name, "l7mp" | "portolan-proxy"));
         others

@@ -75,15 +75,15 @@ fn every_change_gives_what_planning_anew_would_give() {
             let (before, mut ledger) = (planner.plan(), planner.ledger());
             let change = worlds::change(&mut tape, &planner);
             adjust(&mut ledger, &change, &planner.world());
-            let touched = planner.change(change.clone());
+            let affected = planner.change(change.clone());
             let after = planner.plan();
             let anew = model::plan(&planner.world(), &ledger);
             let full = plan(&planner.world(), &ledger);
             prop_assert!(full == anew, "full\n{}\nfrom {ledger:?}\nin {:?}", difference(&full, &anew), planner.world());
             let told = || difference(&after, &anew);
             prop_assert!(after == anew, "{change:?}\n{}\nfrom {ledger:?}\nin {:?}", told(), planner.world());
-            prop_assert_eq!(&touched.moves, &anew.moves);
-            let missed = untouched(&before, &after, &touched);
+            prop_assert_eq!(&affected.moves, &anew.moves);
+            let missed = untouched(&before, &after, &affected);
             prop_assert!(missed.is_empty(), "{change:?} changed but did not touch {missed:?}\n{before:#?}\n{after:#?}");
         }
         keeps_every_law(&planner.world(), &planner.ledger(), &plan(&planner.world(), &planner.ledger()))
@@ -108,13 +108,13 @@ fn adjust(ledger: &mut Ledger, change: &Change, world: &World) {
             }
         }
         Change::ObservedRecord(address, None) => drop(ledger.addresses.remove(address)),
-        Change::ObservedRecord(address, Some(held)) => match ledger.addresses.get_mut(address) {
-            Some(own) if own.gateway == held.gateway => {
-                if held.epoch > own.epoch {
-                    (own.node, own.epoch) = (held.node.clone(), held.epoch);
+        Change::ObservedRecord(address, Some(record)) => match ledger.addresses.get_mut(address) {
+            Some(own) if own.gateway == record.gateway => {
+                if record.epoch > own.epoch {
+                    (own.node, own.epoch) = (record.node.clone(), record.epoch);
                 }
             }
-            _ => drop(ledger.addresses.insert(*address, held.clone())),
+            _ => drop(ledger.addresses.insert(*address, record.clone())),
         },
         Change::ObservedBinding(name, Some(binding)) => {
             let Some(policy) = world.policies.get(name) else { return };
@@ -150,11 +150,11 @@ fn may_share(ledger: &Ledger, world: &World, name: &PolicyName, binding: &Bindin
 }
 
 fn recorded_eip(ledger: &Ledger, binding: &Binding) -> Option<Eip> {
-    for (address, held) in &ledger.addresses {
-        if held.gateway != binding.gateway {
+    for (address, record) in &ledger.addresses {
+        if record.gateway != binding.gateway {
             continue;
         }
-        let halves = [Some(*address), held.pair];
+        let halves = [Some(*address), record.pair];
         let mut wanted = binding.eip.addresses();
         if wanted.next().is_some_and(|first| halves.contains(&Some(first)))
             || wanted.next().is_some_and(|second| halves.contains(&Some(second)))
@@ -166,12 +166,12 @@ fn recorded_eip(ledger: &Ledger, binding: &Binding) -> Option<Eip> {
 }
 
 /// What differs between two plans without being named.
-fn untouched(before: &Plan, after: &Plan, touched: &Affected) -> Vec<String> {
+fn untouched(before: &Plan, after: &Plan, affected: &Affected) -> Vec<String> {
     let mut missed = Vec::new();
     let placed = |plan: &Plan, a: &IpAddr| plan.addresses.get(a).map(|p| (p.record.clone(), p.outside_pool));
     for a in before.addresses.keys().chain(after.addresses.keys()).chain(&before.recycled).chain(&after.recycled) {
         let same = placed(before, a) == placed(after, a) && before.recycled.contains(a) == after.recycled.contains(a);
-        if !same && !touched.addresses.contains(a) {
+        if !same && !affected.addresses.contains(a) {
             missed.push(a.to_string());
         }
     }
@@ -179,12 +179,12 @@ fn untouched(before: &Plan, after: &Plan, touched: &Affected) -> Vec<String> {
         before.bindings.keys().chain(after.bindings.keys()).chain(before.unmet.keys()).chain(after.unmet.keys());
     for p in policies {
         let same = before.bindings.get(p) == after.bindings.get(p) && before.unmet.get(p) == after.unmet.get(p);
-        if !same && !touched.policies.contains(p) {
+        if !same && !affected.policies.contains(p) {
             missed.push(p.to_string());
         }
     }
     for g in before.views.keys().chain(after.views.keys()) {
-        if before.views.get(g) != after.views.get(g) && !touched.gateways.contains(g) {
+        if before.views.get(g) != after.views.get(g) && !affected.gateways.contains(g) {
             missed.push(g.to_string());
         }
     }
@@ -261,15 +261,16 @@ fn pairs_are_one_to_one(_: &World, _: &Ledger, plan: &Plan) -> bool {
 
 fn recorded_pairs_stay(_: &World, ledger: &Ledger, plan: &Plan) -> bool {
     plan.addresses.iter().all(|(address, placed)| {
-        let Some(held) = ledger.addresses.get(address).filter(|held| held.gateway == placed.record.gateway) else {
+        let Some(record) = ledger.addresses.get(address).filter(|record| record.gateway == placed.record.gateway)
+        else {
             return true;
         };
-        let agreed = held.pair.and_then(|pair| ledger.addresses.get(&pair)).is_some_and(|other| {
+        let agreed = record.pair.and_then(|pair| ledger.addresses.get(&pair)).is_some_and(|other| {
             other.pair == Some(*address)
-                && other.gateway == held.gateway
-                && held.pair.unwrap().is_ipv4() != address.is_ipv4()
+                && other.gateway == record.gateway
+                && record.pair.unwrap().is_ipv4() != address.is_ipv4()
         });
-        !agreed || placed.record.pair == held.pair
+        !agreed || placed.record.pair == record.pair
     })
 }
 
@@ -294,8 +295,8 @@ fn moves_are_the_ineligible(world: &World, ledger: &Ledger, plan: &Plan) -> bool
             let newest = newest.rev_max();
             match newest {
                 None => !moved.contains(&eip),
-                Some(held) => match &held.node {
-                    Some(node) if eligible(world, &held.gateway, node, eip) => {
+                Some(record) => match &record.node {
+                    Some(node) if eligible(world, &record.gateway, node, eip) => {
                         placed.record.node.as_ref() == Some(node) && !moved.contains(&eip)
                     }
                     before => moved.contains(&eip) == (*before != placed.record.node),
@@ -311,7 +312,7 @@ trait Newest<'a> {
 impl<'a, I: Iterator<Item = &'a AddressRecord>> Newest<'a> for I {
     fn rev_max(self) -> Option<&'a AddressRecord> {
         let all: Vec<&AddressRecord> = self.collect();
-        all.into_iter().rev().max_by_key(|held| held.epoch)
+        all.into_iter().rev().max_by_key(|record| record.epoch)
     }
 }
 
@@ -321,7 +322,7 @@ fn epochs_count_moves(_: &World, ledger: &Ledger, plan: &Plan) -> bool {
         let halves =
             eip.addresses().filter_map(|a| ledger.addresses.get(&a)).filter(|h| h.gateway == placed.record.gateway);
         let moved = plan.moves.iter().filter(|m| m.eip == eip).count() as u64;
-        placed.record.epoch == halves.map(|held| held.epoch).max().map_or(1, |epoch| epoch + moved)
+        placed.record.epoch == halves.map(|record| record.epoch).max().map_or(1, |epoch| epoch + moved)
     })
 }
 

@@ -7,7 +7,7 @@ use portolan_core::egress::*;
 use portolan_core::pick;
 
 #[derive(Clone, Debug)]
-struct Seat {
+struct Allocation {
     gateway: GatewayName,
     eip: Eip,
     slot: u16,
@@ -21,7 +21,7 @@ struct Seat {
 }
 
 #[derive(Clone, Debug)]
-struct Local {
+struct NodeAddressUser {
     gateway: GatewayName,
     name: PolicyName,
     node: Option<NodeName>,
@@ -32,10 +32,10 @@ struct Model<'a> {
     world: &'a World,
     ledger: &'a Ledger,
     lists: BTreeMap<GatewayName, Vec<Eip>>,
-    seats: Vec<Seat>,
-    locals: Vec<Local>,
-    /// Records that belong to no seat.
-    strays: BTreeMap<IpAddr, u16>,
+    allocations: Vec<Allocation>,
+    node_address_users: Vec<NodeAddressUser>,
+    /// Records that belong to no allocation.
+    orphans: BTreeMap<IpAddr, u16>,
     unmet: BTreeMap<PolicyName, Unmet>,
 }
 
@@ -44,9 +44,9 @@ pub(crate) fn plan(world: &World, ledger: &Ledger) -> Plan {
         world,
         ledger,
         lists: BTreeMap::new(),
-        seats: Vec::new(),
-        locals: Vec::new(),
-        strays: BTreeMap::new(),
+        allocations: Vec::new(),
+        node_address_users: Vec::new(),
+        orphans: BTreeMap::new(),
         unmet: BTreeMap::new(),
     };
     model.read_records();
@@ -110,16 +110,21 @@ impl Model<'_> {
     fn read_records(&mut self) {
         let mut contested = Vec::new();
         for (name, gateway) in &self.world.gateways {
-            let own: Vec<(IpAddr, &AddressRecord)> =
-                self.ledger.addresses.iter().filter(|(_, held)| held.gateway == *name).map(|(a, h)| (*a, h)).collect();
+            let own: Vec<(IpAddr, &AddressRecord)> = self
+                .ledger
+                .addresses
+                .iter()
+                .filter(|(_, record)| record.gateway == *name)
+                .map(|(a, h)| (*a, h))
+                .collect();
             let mut eips: Vec<Eip> = Vec::new();
             let known = |eips: &[Eip], a: IpAddr| eips.iter().any(|eip| eip.addresses().any(|b| a == b));
             for mutual in [true, false] {
-                for (a, held) in &own {
-                    let Some(b) = held.pair.filter(|b| b.is_ipv4() != a.is_ipv4()) else { continue };
+                for (a, record) in &own {
+                    let Some(b) = record.pair.filter(|b| b.is_ipv4() != a.is_ipv4()) else { continue };
                     let other = self.ledger.addresses.get(&b);
                     let agrees = other.is_some_and(|other| other.gateway == *name && other.pair == Some(*a));
-                    let reserved = self.seats.iter().any(|seat| seat.eip.addresses().any(|c| c == b));
+                    let reserved = self.allocations.iter().any(|allocation| allocation.eip.addresses().any(|c| c == b));
                     let possible = other.is_none_or(|other| other.gateway == *name) && !reserved;
                     if (agrees || (!mutual && possible)) && !known(&eips, *a) && !known(&eips, b) {
                         eips.push(both(*a, b));
@@ -136,13 +141,13 @@ impl Model<'_> {
                 let halves: Vec<&AddressRecord> =
                     eip.addresses().filter_map(|a| self.ledger.addresses.get(&a)).collect();
                 let mut newest = halves[0];
-                if halves.iter().any(|held| held.epoch > newest.epoch) {
+                if halves.iter().any(|record| record.epoch > newest.epoch) {
                     newest = halves[1];
                 }
-                let slot = halves.iter().map(|held| held.slot).filter(|slot| (2..=16383).contains(slot)).min();
-                let free = slot.filter(|slot| self.seats.iter().all(|seat| seat.slot != *slot));
-                contested.extend(free.is_none().then_some(self.seats.len()));
-                self.seats.push(Seat {
+                let slot = halves.iter().map(|record| record.slot).filter(|slot| (2..=16383).contains(slot)).min();
+                let free = slot.filter(|slot| self.allocations.iter().all(|allocation| allocation.slot != *slot));
+                contested.extend(free.is_none().then_some(self.allocations.len()));
+                self.allocations.push(Allocation {
                     gateway: name.clone(),
                     eip: *eip,
                     slot: free.unwrap_or(0),
@@ -156,19 +161,21 @@ impl Model<'_> {
             }
             self.lists.insert(name.clone(), list);
         }
-        for (a, held) in &self.ledger.addresses {
-            if !self.world.gateways.contains_key(&held.gateway) {
-                self.strays.insert(*a, held.slot);
+        for (a, record) in &self.ledger.addresses {
+            if !self.world.gateways.contains_key(&record.gateway) {
+                self.orphans.insert(*a, record.slot);
             }
         }
-        for seat in contested {
-            self.seats[seat].slot = self.free_slot();
+        for allocation in contested {
+            self.allocations[allocation].slot = self.free_slot();
         }
     }
 
     fn free_slot(&self) -> u16 {
-        let used =
-            |slot: u16| self.seats.iter().any(|seat| seat.slot == slot) || self.strays.values().any(|s| *s == slot);
+        let used = |slot: u16| {
+            self.allocations.iter().any(|allocation| allocation.slot == slot)
+                || self.orphans.values().any(|s| *s == slot)
+        };
         (2..=16383).find(|slot| !used(*slot)).unwrap()
     }
 
@@ -180,37 +187,37 @@ impl Model<'_> {
                 continue;
             }
             if binding.eip.is_none() {
-                let mut local = Local {
+                let mut user = NodeAddressUser {
                     gateway: binding.gateway.clone(),
                     name: name.clone(),
                     node: binding.node.clone(),
                     left: None,
                 };
                 if let Some(node) = binding.node.clone().filter(|node| !self.ready(&binding.gateway, node)) {
-                    local.left = Some((Some(node.clone()), self.cause(&binding.gateway, &node)));
-                    local.node = None;
+                    user.left = Some((Some(node.clone()), self.cause(&binding.gateway, &node)));
+                    user.node = None;
                 }
-                self.locals.push(local);
+                self.node_address_users.push(user);
                 continue;
             }
             let halves: Vec<IpAddr> = binding.eip.addresses().collect();
-            let seat = halves.iter().find_map(|a| self.seat_of(&binding.gateway, *a));
-            if let Some(seat) = seat {
+            let allocation = halves.iter().find_map(|a| self.allocation_of(&binding.gateway, *a));
+            if let Some(allocation) = allocation {
                 if self.world.gateways[&binding.gateway].exclusive {
                     let explicit = matches!(policy.request, AddressRequest::Explicit(_));
-                    guarded.push((!explicit, policy.created, name.clone(), seat));
+                    guarded.push((!explicit, policy.created, name.clone(), allocation));
                 } else {
-                    self.seats[seat].users.insert(name.clone());
+                    self.allocations[allocation].users.insert(name.clone());
                 }
             } else if binding.gateway == policy.gateway && !policy.refused {
                 lost.push((binding.gateway.clone(), policy.created, name.clone(), binding.clone()));
             }
         }
         guarded.sort();
-        for (given, _, name, seat) in guarded {
-            let Seat { gateway, eip, .. } = self.seats[seat].clone();
+        for (given, _, name, allocation) in guarded {
+            let Allocation { gateway, eip, .. } = self.allocations[allocation].clone();
             if self.allowed(&gateway, eip, &name, !given) {
-                self.seats[seat].users.insert(name);
+                self.allocations[allocation].users.insert(name);
             }
         }
         lost.sort_by_key(|(gateway, created, name, _)| (gateway.clone(), *created, name.clone()));
@@ -223,16 +230,16 @@ impl Model<'_> {
             if !fits(ask, eip) || !self.allowed(&gateway, eip, &name, matches!(ask, AddressRequest::Explicit(_))) {
                 continue;
             }
-            if let Some(seat) = self.seat_of(&gateway, first) {
-                self.seats[seat].users.insert(name);
+            if let Some(allocation) = self.allocation_of(&gateway, first) {
+                self.allocations[allocation].users.insert(name);
                 continue;
             }
             if !self.givable(&gateway, eip) {
                 continue;
             }
-            let node = binding.node.clone().filter(|node| self.ready(&gateway, node) && !self.barred(eip, node));
+            let node = binding.node.clone().filter(|node| self.ready(&gateway, node) && !self.excludes(eip, node));
             let slot = self.free_slot();
-            self.seats.push(Seat {
+            self.allocations.push(Allocation {
                 gateway,
                 eip,
                 slot,
@@ -244,12 +251,12 @@ impl Model<'_> {
                 fresh: true,
             });
         }
-        for i in 0..self.seats.len() {
-            let seat = self.seats[i].clone();
-            let Some(node) = seat.node.clone().filter(|_| !seat.users.is_empty()) else { continue };
-            if !self.ready(&seat.gateway, &node) || self.barred(seat.eip, &node) {
-                self.seats[i].left = Some((Some(node.clone()), self.cause(&seat.gateway, &node)));
-                self.seats[i].node = None;
+        for i in 0..self.allocations.len() {
+            let allocation = self.allocations[i].clone();
+            let Some(node) = allocation.node.clone().filter(|_| !allocation.users.is_empty()) else { continue };
+            if !self.ready(&allocation.gateway, &node) || self.excludes(allocation.eip, &node) {
+                self.allocations[i].left = Some((Some(node.clone()), self.cause(&allocation.gateway, &node)));
+                self.allocations[i].node = None;
             }
         }
     }
@@ -257,7 +264,7 @@ impl Model<'_> {
     fn settle(&mut self) {
         loop {
             for gateway in self.world.gateways.keys() {
-                self.place_orphans(gateway);
+                self.assign_missing_nodes(gateway);
             }
             let mut served = false;
             for gateway in self.world.gateways.keys() {
@@ -284,30 +291,33 @@ impl Model<'_> {
         }
     }
 
-    fn place_orphans(&mut self, gateway: &GatewayName) {
-        let mut orphans: Vec<usize> = (0..self.seats.len())
+    fn assign_missing_nodes(&mut self, gateway: &GatewayName) {
+        let mut orphans: Vec<usize> = (0..self.allocations.len())
             .filter(|i| {
-                let seat = &self.seats[*i];
-                seat.gateway == *gateway && !seat.users.is_empty() && seat.node.is_none()
+                let allocation = &self.allocations[*i];
+                allocation.gateway == *gateway && !allocation.users.is_empty() && allocation.node.is_none()
             })
             .collect();
-        orphans
-            .sort_by_key(|i| (std::cmp::Reverse(self.seats[*i].users.len()), self.order(gateway, self.seats[*i].eip)));
+        orphans.sort_by_key(|i| {
+            (std::cmp::Reverse(self.allocations[*i].users.len()), self.order(gateway, self.allocations[*i].eip))
+        });
         for i in orphans {
-            if let Ok(node) = self.choose(gateway, Some(self.seats[i].eip), None, &[]) {
-                self.seats[i].left.get_or_insert((None, MoveCause::NodeReady));
-                self.seats[i].node = Some(node);
+            if let Ok(node) = self.choose(gateway, Some(self.allocations[i].eip), None, &[]) {
+                self.allocations[i].left.get_or_insert((None, MoveCause::NodeReady));
+                self.allocations[i].node = Some(node);
             }
         }
-        let mut locals: Vec<usize> = (0..self.locals.len())
-            .filter(|i| self.locals[*i].gateway == *gateway && self.locals[*i].node.is_none())
+        let mut node_address_users: Vec<usize> = (0..self.node_address_users.len())
+            .filter(|i| self.node_address_users[*i].gateway == *gateway && self.node_address_users[*i].node.is_none())
             .collect();
-        locals.sort_by_key(|i| (self.world.policies[&self.locals[*i].name].created, self.locals[*i].name.clone()));
-        for i in locals {
-            let name = self.locals[i].name.clone();
+        node_address_users.sort_by_key(|i| {
+            (self.world.policies[&self.node_address_users[*i].name].created, self.node_address_users[*i].name.clone())
+        });
+        for i in node_address_users {
+            let name = self.node_address_users[i].name.clone();
             if let Ok(node) = self.choose(gateway, None, Some(&name), &[]) {
-                self.locals[i].left.get_or_insert((None, MoveCause::NodeReady));
-                self.locals[i].node = Some(node);
+                self.node_address_users[i].left.get_or_insert((None, MoveCause::NodeReady));
+                self.node_address_users[i].node = Some(node);
             }
         }
     }
@@ -318,15 +328,20 @@ impl Model<'_> {
         }
         if policy.request == AddressRequest::NodeAddress {
             let node = Some(self.choose(gateway, None, Some(name), &[])?);
-            self.locals.push(Local { gateway: gateway.clone(), name: name.clone(), node, left: None });
+            self.node_address_users.push(NodeAddressUser {
+                gateway: gateway.clone(),
+                name: name.clone(),
+                node,
+                left: None,
+            });
             return Ok(());
         }
         let eip = self.pick(gateway, name, policy)?;
         let first = eip.addresses().next().unwrap();
-        let Some(i) = self.seat_of(gateway, first) else {
+        let Some(i) = self.allocation_of(gateway, first) else {
             let node = Some(self.choose(gateway, Some(eip), None, &[])?);
             let slot = self.free_slot();
-            self.seats.push(Seat {
+            self.allocations.push(Allocation {
                 gateway: gateway.clone(),
                 eip,
                 slot,
@@ -339,16 +354,16 @@ impl Model<'_> {
             });
             return Ok(());
         };
-        let at = self.seats[i].node.clone();
-        let stays = at.as_ref().is_some_and(|node| self.ready(gateway, node) && !self.barred(eip, node));
+        let at = self.allocations[i].node.clone();
+        let stays = at.as_ref().is_some_and(|node| self.ready(gateway, node) && !self.excludes(eip, node));
         if !stays {
             let to = self.choose(gateway, Some(eip), None, &[])?;
             let cause = at.as_ref().map_or(MoveCause::NodeReady, |node| self.cause(gateway, node));
-            self.seats[i].left.get_or_insert((at, cause));
-            self.seats[i].node = Some(to);
+            self.allocations[i].left.get_or_insert((at, cause));
+            self.allocations[i].node = Some(to);
         }
-        self.seats[i].users.insert(name.clone());
-        self.seats[i].recorded = eip.addresses().collect();
+        self.allocations[i].users.insert(name.clone());
+        self.allocations[i].recorded = eip.addresses().collect();
         Ok(())
     }
 
@@ -414,11 +429,11 @@ impl Model<'_> {
         &self,
         gateway: &GatewayName,
         eip: Option<Eip>,
-        local: Option<&PolicyName>,
+        user: Option<&PolicyName>,
         not: &[NodeName],
     ) -> Result<NodeName, Unmet> {
         let spec = &self.world.gateways[gateway];
-        let key = match (eip, local) {
+        let key = match (eip, user) {
             (Some(eip), _) => match eip.addresses().next().unwrap() {
                 IpAddr::V4(v4) => pick::hash(self.world.seed, &[spec.uid.as_bytes(), &v4.octets()]),
                 IpAddr::V6(v6) => pick::hash(self.world.seed, &[spec.uid.as_bytes(), &v6.octets()]),
@@ -434,7 +449,7 @@ impl Model<'_> {
             .nodes
             .keys()
             .filter(|node| {
-                self.ready(gateway, node) && !not.contains(node) && eip.is_none_or(|eip| !self.barred(eip, node))
+                self.ready(gateway, node) && !not.contains(node) && eip.is_none_or(|eip| !self.excludes(eip, node))
             })
             .collect();
         let mut fit: Vec<&NodeName> =
@@ -466,18 +481,25 @@ impl Model<'_> {
     }
 
     fn load(&self, gateway: &GatewayName, node: &NodeName) -> i64 {
-        let seats = self.seats.iter().filter(|seat| seat.gateway == *gateway && seat.node.as_ref() == Some(node));
-        let locals = self.locals.iter().filter(|local| local.gateway == *gateway && local.node.as_ref() == Some(node));
-        (seats.map(|seat| seat.users.len()).sum::<usize>() + locals.count()) as i64
+        let allocations = self
+            .allocations
+            .iter()
+            .filter(|allocation| allocation.gateway == *gateway && allocation.node.as_ref() == Some(node));
+        let node_address_users =
+            self.node_address_users.iter().filter(|user| user.gateway == *gateway && user.node.as_ref() == Some(node));
+        (allocations.map(|allocation| allocation.users.len()).sum::<usize>() + node_address_users.count()) as i64
     }
 
     fn addresses_on(&self, gateway: &GatewayName, node: &NodeName) -> i64 {
-        let seats = self.seats.iter().filter(|seat| seat.gateway == *gateway && seat.node.as_ref() == Some(node));
-        seats.filter(|seat| !seat.users.is_empty()).count() as i64
+        let allocations = self
+            .allocations
+            .iter()
+            .filter(|allocation| allocation.gateway == *gateway && allocation.node.as_ref() == Some(node));
+        allocations.filter(|allocation| !allocation.users.is_empty()).count() as i64
     }
 
     fn has_room(&self, node: &NodeName) -> bool {
-        let there = self.seats.iter().filter(|seat| seat.node.as_ref() == Some(node)).count();
+        let there = self.allocations.iter().filter(|allocation| allocation.node.as_ref() == Some(node)).count();
         self.world.nodes[node].capacity.is_none_or(|capacity| there < capacity as usize)
     }
 
@@ -486,7 +508,7 @@ impl Model<'_> {
         self.world.nodes.get(node).is_some_and(|node| node.ready && spec.selector.matches(&node.labels))
     }
 
-    fn barred(&self, eip: Eip, node: &NodeName) -> bool {
+    fn excludes(&self, eip: Eip, node: &NodeName) -> bool {
         eip.addresses().any(|a| self.world.excluded_nodes.get(&a).is_some_and(|nodes| nodes.contains(node)))
     }
 
@@ -501,25 +523,30 @@ impl Model<'_> {
         }
     }
 
-    fn seat_of(&self, gateway: &GatewayName, address: IpAddr) -> Option<usize> {
-        let is_it = |seat: &Seat| seat.gateway == *gateway && seat.eip.addresses().any(|a| a == address);
-        self.seats.iter().position(is_it)
+    fn allocation_of(&self, gateway: &GatewayName, address: IpAddr) -> Option<usize> {
+        let is_it = |allocation: &Allocation| {
+            allocation.gateway == *gateway && allocation.eip.addresses().any(|a| a == address)
+        };
+        self.allocations.iter().position(is_it)
     }
 
     fn users(&self, gateway: &GatewayName, eip: Eip) -> BTreeSet<PolicyName> {
-        let seat = self.seats.iter().find(|seat| seat.gateway == *gateway && seat.eip == eip);
-        seat.map(|seat| seat.users.clone()).unwrap_or_default()
+        let allocation =
+            self.allocations.iter().find(|allocation| allocation.gateway == *gateway && allocation.eip == eip);
+        allocation.map(|allocation| allocation.users.clone()).unwrap_or_default()
     }
 
     /// In the pool, not taken, and not recorded for another gateway.
     fn givable(&self, gateway: &GatewayName, eip: Eip) -> bool {
         eip.addresses().all(|a| {
-            let elsewhere =
-                self.seats.iter().any(|seat| seat.gateway != *gateway && seat.eip.addresses().any(|b| a == b));
+            let elsewhere = self
+                .allocations
+                .iter()
+                .any(|allocation| allocation.gateway != *gateway && allocation.eip.addresses().any(|b| a == b));
             self.world.gateways[gateway].pool.contains(a)
                 && !self.world.taken.contains(&a)
                 && !elsewhere
-                && !self.strays.contains_key(&a)
+                && !self.orphans.contains_key(&a)
         })
     }
 
@@ -536,54 +563,59 @@ impl Model<'_> {
     }
 
     fn has_something(&self, name: &PolicyName) -> bool {
-        self.seats.iter().any(|seat| seat.users.contains(name)) || self.locals.iter().any(|local| local.name == *name)
+        self.allocations.iter().any(|allocation| allocation.users.contains(name))
+            || self.node_address_users.iter().any(|user| user.name == *name)
     }
 
     fn write(mut self) -> Plan {
         let mut plan = Plan { unmet: std::mem::take(&mut self.unmet), ..Plan::default() };
-        for seat in &mut self.seats {
-            if let Some((from, cause)) = seat.left.clone().filter(|(from, _)| !seat.fresh && *from != seat.node) {
-                seat.epoch += 1;
-                let (gateway, to) = (seat.gateway.clone(), seat.node.clone());
-                plan.moves.push(Move { eip: seat.eip, policy: None, gateway, from, to, cause });
+        for allocation in &mut self.allocations {
+            if let Some((from, cause)) =
+                allocation.left.clone().filter(|(from, _)| !allocation.fresh && *from != allocation.node)
+            {
+                allocation.epoch += 1;
+                let (gateway, to) = (allocation.gateway.clone(), allocation.node.clone());
+                plan.moves.push(Move { eip: allocation.eip, policy: None, gateway, from, to, cause });
             }
         }
-        for local in &self.locals {
-            if let Some((from, cause)) = local.left.clone().filter(|(from, _)| *from != local.node) {
-                let (gateway, to, policy) = (local.gateway.clone(), local.node.clone(), Some(local.name.clone()));
+        for user in &self.node_address_users {
+            if let Some((from, cause)) = user.left.clone().filter(|(from, _)| *from != user.node) {
+                let (gateway, to, policy) = (user.gateway.clone(), user.node.clone(), Some(user.name.clone()));
                 plan.moves.push(Move { eip: Eip::default(), policy, gateway, from, to, cause });
             }
         }
         plan.moves.sort_by_key(|m| (m.gateway.clone(), m.eip, m.policy.clone()));
-        for seat in &self.seats {
-            for a in &seat.recorded {
-                if seat.users.is_empty() {
+        for allocation in &self.allocations {
+            for a in &allocation.recorded {
+                if allocation.users.is_empty() {
                     plan.recycled.insert(*a);
                 }
             }
-            for a in seat.eip.addresses().filter(|_| !seat.users.is_empty()) {
-                let held = AddressRecord {
-                    gateway: seat.gateway.clone(),
-                    pair: seat.eip.addresses().find(|b| *b != a),
-                    slot: seat.slot,
-                    node: seat.node.clone(),
-                    epoch: seat.epoch,
+            for a in allocation.eip.addresses().filter(|_| !allocation.users.is_empty()) {
+                let record = AddressRecord {
+                    gateway: allocation.gateway.clone(),
+                    pair: allocation.eip.addresses().find(|b| *b != a),
+                    slot: allocation.slot,
+                    node: allocation.node.clone(),
+                    epoch: allocation.epoch,
                 };
-                let outside_pool = !self.world.gateways[&seat.gateway].pool.contains(a);
-                plan.addresses.insert(a, PlannedAddress { record: held, standby: self.standby(seat), outside_pool });
+                let outside_pool = !self.world.gateways[&allocation.gateway].pool.contains(a);
+                plan.addresses
+                    .insert(a, PlannedAddress { record: record, standby: self.standby(allocation), outside_pool });
             }
-            for user in &seat.users {
-                let binding = Binding { eip: seat.eip, node: seat.node.clone(), gateway: seat.gateway.clone() };
+            for user in &allocation.users {
+                let binding =
+                    Binding { eip: allocation.eip, node: allocation.node.clone(), gateway: allocation.gateway.clone() };
                 plan.bindings.insert(user.clone(), binding);
             }
         }
-        plan.recycled.extend(self.strays.keys());
+        plan.recycled.extend(self.orphans.keys());
         if self.world.keep_unused {
             plan.recycled.clear();
         }
-        for local in &self.locals {
-            let binding = Binding { eip: Eip::default(), node: local.node.clone(), gateway: local.gateway.clone() };
-            plan.bindings.insert(local.name.clone(), binding);
+        for user in &self.node_address_users {
+            let binding = Binding { eip: Eip::default(), node: user.node.clone(), gateway: user.gateway.clone() };
+            plan.bindings.insert(user.name.clone(), binding);
         }
         for (name, policy) in &self.world.policies {
             let unmet = match plan.bindings.get(name) {
@@ -618,13 +650,19 @@ impl Model<'_> {
                 continue;
             }
             let mut entries = Vec::new();
-            for seat in self.seats.iter().filter(|seat| seat.gateway == *name && seat.node.as_ref() == Some(node)) {
-                if !seat.users.is_empty() {
-                    entries.push(EipUsers { eip: seat.eip, policies: seat.users.iter().cloned().collect() });
+            for allocation in self
+                .allocations
+                .iter()
+                .filter(|allocation| allocation.gateway == *name && allocation.node.as_ref() == Some(node))
+            {
+                if !allocation.users.is_empty() {
+                    entries
+                        .push(EipUsers { eip: allocation.eip, policies: allocation.users.iter().cloned().collect() });
                 }
             }
-            let locals = self.locals.iter().filter(|local| local.gateway == *name && local.node.as_ref() == Some(node));
-            let mut policies: Vec<PolicyName> = locals.map(|local| local.name.clone()).collect();
+            let node_address_users =
+                self.node_address_users.iter().filter(|user| user.gateway == *name && user.node.as_ref() == Some(node));
+            let mut policies: Vec<PolicyName> = node_address_users.map(|user| user.name.clone()).collect();
             policies.sort();
             if !policies.is_empty() {
                 entries.push(EipUsers { eip: Eip::default(), policies });
@@ -632,47 +670,53 @@ impl Model<'_> {
             entries.sort_by_key(|entry| entry.eip);
             view.nodes.insert(node.clone(), entries);
         }
-        for seat in self.seats.iter().filter(|seat| seat.gateway == *name && !seat.users.is_empty()) {
-            view.policies += seat.users.len() as u64;
-            for a in seat.eip.addresses().filter(|a| gateway.pool.contains(*a)) {
+        for allocation in
+            self.allocations.iter().filter(|allocation| allocation.gateway == *name && !allocation.users.is_empty())
+        {
+            view.policies += allocation.users.len() as u64;
+            for a in allocation.eip.addresses().filter(|a| gateway.pool.contains(*a)) {
                 view.free[usize::from(a.is_ipv6())] -= 1;
             }
         }
-        view.policies += self.locals.iter().filter(|local| local.gateway == *name).count() as u64;
+        view.policies += self.node_address_users.iter().filter(|user| user.gateway == *name).count() as u64;
         view
     }
 
-    /// What happens to this seat when its node is lost: all orphans of all gateways, in order, on a copy.
-    fn standby(&self, seat: &Seat) -> Vec<NodeName> {
-        let Some(lost) = &seat.node else { return Vec::new() };
+    /// What happens to this allocation when its node is lost: all allocations without a node, of all gateways, in order, on a copy.
+    fn standby(&self, allocation: &Allocation) -> Vec<NodeName> {
+        let Some(lost) = &allocation.node else { return Vec::new() };
         let mut world = self.world.clone();
         world.nodes.get_mut(lost).unwrap().ready = false;
         let mut copy = Model {
             world: &world,
             ledger: self.ledger,
             lists: self.lists.clone(),
-            seats: self.seats.clone(),
-            locals: self.locals.clone(),
-            strays: self.strays.clone(),
+            allocations: self.allocations.clone(),
+            node_address_users: self.node_address_users.clone(),
+            orphans: self.orphans.clone(),
             unmet: BTreeMap::new(),
         };
-        let orphans: Vec<usize> = (0..copy.seats.len())
-            .filter(|i| copy.seats[*i].node.as_ref() == Some(lost) && !copy.seats[*i].users.is_empty())
+        let orphans: Vec<usize> = (0..copy.allocations.len())
+            .filter(|i| copy.allocations[*i].node.as_ref() == Some(lost) && !copy.allocations[*i].users.is_empty())
             .collect();
         for i in &orphans {
-            copy.seats[*i].node = None;
+            copy.allocations[*i].node = None;
         }
         // policies on the node's own address leave as well, but find their places after the addresses
-        for local in copy.locals.iter_mut().filter(|local| local.node.as_ref() == Some(lost)) {
-            local.node = None;
+        for user in copy.node_address_users.iter_mut().filter(|user| user.node.as_ref() == Some(lost)) {
+            user.node = None;
         }
         let mut order = orphans;
         order.sort_by_key(|i| {
-            let seat = &copy.seats[*i];
-            (seat.gateway.clone(), std::cmp::Reverse(seat.users.len()), copy.order(&seat.gateway, seat.eip))
+            let allocation = &copy.allocations[*i];
+            (
+                allocation.gateway.clone(),
+                std::cmp::Reverse(allocation.users.len()),
+                copy.order(&allocation.gateway, allocation.eip),
+            )
         });
         for i in order {
-            let (gateway, eip) = (copy.seats[i].gateway.clone(), copy.seats[i].eip);
+            let (gateway, eip) = (copy.allocations[i].gateway.clone(), copy.allocations[i].eip);
             let mut chosen = Vec::new();
             while let Ok(node) = copy.choose(&gateway, Some(eip), None, &chosen) {
                 chosen.push(node);
@@ -680,10 +724,10 @@ impl Model<'_> {
                     break;
                 }
             }
-            if gateway == seat.gateway && eip == seat.eip {
+            if gateway == allocation.gateway && eip == allocation.eip {
                 return chosen;
             }
-            copy.seats[i].node = chosen.first().cloned();
+            copy.allocations[i].node = chosen.first().cloned();
         }
         unreachable!()
     }

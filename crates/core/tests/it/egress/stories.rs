@@ -70,9 +70,9 @@ fn second_policy_on_default_eip_is_listed_and_keeps_it() {
     planner.change(Change::Policy(policy_name(0), None));
     assert_eq!(planner.binding(&policy_name(1)).unwrap().eip, v4("10.6.1.1"));
     assert!(planner.recycled().is_empty());
-    let touched = planner.change(Change::Policy(policy_name(1), None));
+    let affected = planner.change(Change::Policy(policy_name(1), None));
     assert_eq!(planner.recycled(), BTreeSet::from([address("10.6.1.1")]));
-    assert_eq!(touched.addresses, planner.recycled());
+    assert_eq!(affected.addresses, planner.recycled());
 }
 
 #[test]
@@ -172,11 +172,11 @@ fn a_pair_moves_and_goes_as_one() {
     add(&mut world, 1, AddressRequest::PreferUnallocated);
     let mut planner = Planner::new(world, Ledger::default());
     let v4 = planner.planned(address("10.6.1.1")).unwrap().record;
-    let touched = planner.change(Change::Node(v4.node.clone().unwrap(), None));
+    let affected = planner.change(Change::Node(v4.node.clone().unwrap(), None));
     let (v4, v6) =
         (planner.planned(address("10.6.1.1")).unwrap().record, planner.planned(address("fd00::1")).unwrap().record);
     assert_eq!((v4.epoch, v4.slot, &v4.node), (2, v6.slot, &v6.node));
-    assert_eq!((touched.moves.len(), touched.addresses.len()), (1, 2));
+    assert_eq!((affected.moves.len(), affected.addresses.len()), (1, 2));
     planner.change(Change::Policy(policy_name(0), None));
     assert_eq!(planner.recycled(), BTreeSet::from([address("10.6.1.1"), address("fd00::1")]));
 }
@@ -187,9 +187,9 @@ fn a_lost_claim_is_written_again_for_the_same_policies() {
     add(&mut world, 3, AddressRequest::Default);
     let mut planner = Planner::new(world, Ledger::default());
     let before = planner.plan();
-    let touched = planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
+    let affected = planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
     assert_eq!(planner.plan(), before, "same address, same node, first epoch");
-    assert!(touched.addresses.contains(&address("10.6.1.1")));
+    assert!(affected.addresses.contains(&address("10.6.1.1")));
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn a_takeover_by_the_agents_is_followed() {
     let mut world = world("10.6.1.1-10.6.1.9", 3);
     add(&mut world, 1, AddressRequest::Default);
     let mut planner = Planner::new(world, Ledger::default());
-    let held = planner.planned(address("10.6.1.1")).unwrap().record;
-    let standby = planner.standby(&held.gateway, held.node.as_ref().unwrap())[&address("10.6.1.1")].clone();
-    let taken_over = AddressRecord { node: Some(standby[0].clone()), epoch: held.epoch + 1, ..held.clone() };
-    let touched = planner.change(Change::ObservedRecord(address("10.6.1.1"), Some(taken_over.clone())));
+    let record = planner.planned(address("10.6.1.1")).unwrap().record;
+    let standby = planner.standby(&record.gateway, record.node.as_ref().unwrap())[&address("10.6.1.1")].clone();
+    let taken_over = AddressRecord { node: Some(standby[0].clone()), epoch: record.epoch + 1, ..record.clone() };
+    let affected = planner.change(Change::ObservedRecord(address("10.6.1.1"), Some(taken_over.clone())));
     assert_eq!(planner.planned(address("10.6.1.1")).unwrap().record, taken_over);
-    assert!(touched.moves.is_empty() && touched.policies.contains(&policy_name(0)));
-    let stale = planner.change(Change::ObservedRecord(address("10.6.1.1"), Some(held)));
+    assert!(affected.moves.is_empty() && affected.policies.contains(&policy_name(0)));
+    let stale = planner.change(Change::ObservedRecord(address("10.6.1.1"), Some(record)));
     assert_eq!(planner.planned(address("10.6.1.1")).unwrap().record, taken_over, "an older epoch changes nothing");
     assert!(stale.addresses.contains(&address("10.6.1.1")), "but is repaired");
 }
@@ -233,9 +233,9 @@ fn nodes_share_their_room_between_gateways() {
     let mut planner = Planner::new(world, Ledger::default());
     assert_eq!(planner.unmet(&policy_name(7)), Some(Unmet::NoCapacity));
     planner.change(Change::Policy(policy_name(0), None));
-    let touched = planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
+    let affected = planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
     assert_eq!(planner.unmet(&policy_name(7)), None, "room comes free when the record is gone");
-    assert!(touched.policies.contains(&policy_name(7)));
+    assert!(affected.policies.contains(&policy_name(7)));
 }
 
 #[test]

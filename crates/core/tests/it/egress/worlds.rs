@@ -132,11 +132,11 @@ pub(crate) fn policy(tape: &mut Tape<'_>, gateways: usize) -> Policy {
     Policy { uid, gateway, created: tape.below(4) as i64, request: ask, refused: tape.rarely(10) }
 }
 
-pub(crate) fn barred(tape: &mut Tape<'_>) -> BTreeSet<NodeName> {
+pub(crate) fn excluded_nodes(tape: &mut Tape<'_>) -> BTreeSet<NodeName> {
     (0..tape.below(4)).map(|_| name("n", tape.below(6))).collect()
 }
 
-pub(crate) fn held(tape: &mut Tape<'_>, gateways: usize) -> AddressRecord {
+pub(crate) fn record(tape: &mut Tape<'_>, gateways: usize) -> AddressRecord {
     AddressRecord {
         gateway: name("g", tape.below(gateways + 1)),
         pair: tape.below(2).eq(&1).then(|| address(tape, gateways)),
@@ -171,7 +171,7 @@ pub(crate) fn world(tape: &mut Tape<'_>) -> World {
         world.taken.insert(address(tape, gateways));
     }
     for _ in 0..tape.below(3) {
-        let nodes = barred(tape);
+        let nodes = excluded_nodes(tape);
         world.excluded_nodes.insert(address(tape, gateways), nodes);
     }
     world.keep_unused = tape.rarely(8);
@@ -183,7 +183,7 @@ pub(crate) fn ledger(tape: &mut Tape<'_>, world: &World) -> Ledger {
     let mut ledger = Ledger::default();
     for _ in 0..tape.below(8) {
         let address = address(tape, 4);
-        ledger.addresses.insert(address, held(tape, 4));
+        ledger.addresses.insert(address, record(tape, 4));
     }
     for policy in world.policies.keys() {
         if tape.rarely(3) {
@@ -191,8 +191,8 @@ pub(crate) fn ledger(tape: &mut Tape<'_>, world: &World) -> Ledger {
             let mut binding = binding(tape, 4);
             let recorded: Vec<(&IpAddr, &AddressRecord)> = ledger.addresses.iter().collect();
             if !recorded.is_empty() && tape.below(2) == 1 {
-                let (address, held) = recorded[tape.below(recorded.len())];
-                binding.gateway = held.gateway.clone();
+                let (address, record) = recorded[tape.below(recorded.len())];
+                binding.gateway = record.gateway.clone();
                 binding.eip = match address {
                     IpAddr::V4(v4) => Eip { v4: Some(*v4), v6: None },
                     IpAddr::V6(v6) => Eip { v4: None, v6: Some(*v6) },
@@ -224,24 +224,24 @@ pub(crate) fn change(tape: &mut Tape<'_>, planner: &Planner) -> Change {
         }
         10 => Change::Taken(address(tape, gateways), tape.below(2) == 0),
         11 => {
-            let nodes = barred(tape);
+            let nodes = excluded_nodes(tape);
             Change::ExcludedNodes(address(tape, gateways), nodes)
         }
         12 => Change::KeepUnused(tape.below(2) == 0),
         13 | 14 => {
             let recorded: BTreeMap<IpAddr, AddressRecord> = planner.ledger().addresses;
             let Some((address, own)) = recorded.iter().nth(tape.below(recorded.len().max(1))) else {
-                return Change::ObservedRecord(address(tape, gateways), Some(held(tape, gateways)));
+                return Change::ObservedRecord(address(tape, gateways), Some(record(tape, gateways)));
             };
             match tape.below(5) {
                 0 | 1 => Change::ObservedRecord(*address, None),
                 2 | 3 => {
-                    let mut other = held(tape, gateways);
+                    let mut other = record(tape, gateways);
                     (other.gateway, other.pair, other.slot) = (own.gateway.clone(), own.pair, own.slot);
                     other.epoch = own.epoch + tape.below(3) as u64;
                     Change::ObservedRecord(*address, Some(other))
                 }
-                _ => Change::ObservedRecord(self::address(tape, gateways), Some(held(tape, gateways))),
+                _ => Change::ObservedRecord(self::address(tape, gateways), Some(record(tape, gateways))),
             }
         }
         _ if !known.is_empty() => {

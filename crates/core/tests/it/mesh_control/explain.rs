@@ -27,12 +27,12 @@ Route r: {destination: t}";
         [
             "rules[0].route.destination t (1): Target default/t",
             "rules[0].route.ingress[0] s (2): VirtualService default/s: Target default/s is generated",
-            "rules[0].route.ingress[1] : a Target of its own, in place",
-            "rules[0].route.egress[0] w (3): Service default/w, wrapped in a generated VirtualService: Target default/w is generated",
-            "rules[0].route.egress[1] nobody (4): RefNotFound: `nobody`: there is no Target, VirtualService or Service `nobody` in namespace `default`: create it or correct the name",
+            "rules[0].route.ingress[1] : an inline Target",
+            "rules[0].route.egress[0] w (3): Service default/w, through a generated VirtualService: Target default/w is generated",
+            "rules[0].route.egress[1] nobody (4): RefNotFound: `nobody`: Target, VirtualService or Service `nobody` does not exist in namespace `default`: create it, or correct the name",
             "rules[1].route r: Route default/r",
             "rules[1].route.destination t (1): Target default/t",
-            "rules[2].route gone: RefNotFound: `gone`: there is no Route `gone` in namespace `default`: create it or correct the name",
+            "rules[2].route gone: RefNotFound: `gone`: Route `gone` does not exist in namespace `default`: create it, or correct the name",
         ]
     );
     assert_eq!(told(MeshKind::Target, "t"), ["linkedVirtualService s (2): VirtualService default/s"]);

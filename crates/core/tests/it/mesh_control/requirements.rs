@@ -118,7 +118,7 @@ fn r10_a_string_is_a_target_else_a_virtual_service_else_a_service_else_nothing()
     let unmet = plan.verdict_of("VirtualService", "v").unmet;
     assert_eq!(
         unmet[0].to_string(),
-        "RefNotFound: rules[0]: destination: `nobody`: there is no Target, VirtualService or Service `nobody` in namespace `default`: create it or correct the name"
+        "RefNotFound: rules[0]: destination: `nobody`: Target, VirtualService or Service `nobody` does not exist in namespace `default`: create it, or correct the name"
     );
     assert!(plan.on("g0").is_empty());
 }
@@ -525,7 +525,7 @@ fn r50_a_target_that_leaves_out_a_proxy_that_needs_it_is_told() {
     let unmet = plan.verdict_of("VirtualService", "v").unmet;
     assert_eq!(
         unmet[0].to_string(),
-        "TargetNotPlacedHere: Target `t` is not on pod `g0`: its selector leaves it out: extend the selector"
+        "TargetNotPlacedHere: Target `t` is not on pod `g0`: its selector does not match the pod: extend the selector"
     );
     assert!(plan.on("g0").is_empty());
     assert_eq!(plan.on("o0").clusters.len(), 1, "the Target is where its selector says");

@@ -55,7 +55,7 @@ fn n1_n2_stubs_and_naked_pods_get_nothing() {
 fn n3_n4_rules_need_proxies() {
     let plan = Builder::default().naked("q", "a", "10.0.0.2").objects(&proxied("v", 1, "a")).plan();
     let refused = plan.verdict_of("VirtualService", "v").refused.unwrap();
-    assert_eq!(refused.to_string(), "NakedService: pods of `v` run no proxy: add a sidecar or remove `rules`");
+    assert_eq!(refused.to_string(), "NakedService: the pods of `v` run no proxy: add a sidecar, or remove `rules`");
     let some = Builder::default()
         .proxy("p", "a", "10.0.0.1")
         .naked("q", "a", "10.0.0.2")
@@ -63,7 +63,7 @@ fn n3_n4_rules_need_proxies() {
         .objects(&proxied("v", 1, "a"))
         .plan();
     let verdict = some.verdict_of("VirtualService", "v");
-    assert_eq!(verdict.diagnostics[0].to_string(), "NakedPods: 2 of 3 pods run no proxy and are left out");
+    assert_eq!(verdict.diagnostics[0].to_string(), "NakedPods: 2 of 3 pods run no proxy and are skipped");
     assert_eq!((verdict.matched, verdict.naked, verdict.proxies), (3, 2, 1));
 }
 
@@ -86,7 +86,7 @@ fn the_older_object_keeps_a_port_and_the_next_gets_it_when_it_goes() {
     let refused = plan.verdict_of("VirtualService", "young").refused.unwrap();
     assert_eq!(
         refused.to_string(),
-        "PortConflict: UDP port 1 on pod `p` is taken by VirtualService `default/old`, which is older: use another port"
+        "PortConflict: UDP port 1 on pod `p` is in use by VirtualService `default/old`, which is older: use another port"
     );
     assert_eq!(plan.on("p").listeners.len(), 1);
     let touched = resolver.change(Change::Object(MeshKind::VirtualService, name("old"), None));
@@ -165,7 +165,7 @@ fn names_cross_namespaces_only_with_the_other_sides_consent() {
     let said = |world: &Builder| world.plan().verdict_of("VirtualService", "v").unmet[0].to_string();
     assert_eq!(
         said(&there),
-        "RefNotPermitted: rules[0]: destination: `w` of namespace `far` is not offered to `default`: annotate it or its namespace with l7mp.io/export-to"
+        "RefNotPermitted: rules[0]: destination: `w` of namespace `far` is not exported to `default`: annotate it or its namespace with l7mp.io/export-to"
     );
     assert_eq!(said(&nowhere), said(&there).replace("`w`", "`x`"), "nobody learns what exists");
     for consent in [

@@ -1,4 +1,4 @@
-//! What a proxy holds, kept between two looks at it.
+//! The known configuration of a proxy, updated between reads.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::mesh::control::wire::{ConfigKind, ProxyConfig};
 use crate::mesh::control::world::{ListenerPort, Transport};
 
 impl ObservedConfig {
-    /// What it has of the things named, and of rulelists of others those that the part of ours refers to.
+    /// The part with some keys, and the foreign rulelists that our listeners refer to.
     #[must_use]
     pub fn only(&self, names: &ConfigKeys, ours: &ProxyConfig, ownership: &Ownership) -> Self {
         let mut part = Self::default();
@@ -31,16 +31,16 @@ impl ObservedConfig {
         part
     }
 
-    /// The proxy now holds what it should, of the things named, and of all without names.
+    /// Records that the proxy holds the desired configuration for some keys, or for all without keys.
     pub fn learn(&mut self, names: Option<&ConfigKeys>, desired: &ProxyConfig, ownership: &Ownership) {
         let ours = || {
-            let kinds = [
+            let changes = [
                 (ConfigKind::Cluster, self.clusters.keys()),
                 (ConfigKind::Route, self.routes.keys()),
                 (ConfigKind::Rule, self.rules.keys()),
                 (ConfigKind::Listener, self.listeners.keys()),
             ];
-            let plain = kinds.into_iter().flat_map(|(part, names)| names.map(move |name| (part, name.clone())));
+            let plain = changes.into_iter().flat_map(|(part, names)| names.map(move |name| (part, name.clone())));
             let lists = self.rulelists.keys().map(|name| (ConfigKind::RuleList, name.clone()));
             plain.filter(|(_, name)| ownership.is_ours(name)).chain(lists).chain(desired.keys()).collect()
         };

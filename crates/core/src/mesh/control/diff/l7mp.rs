@@ -1,7 +1,7 @@
-//! A real l7mp: call by call, around its quirks.
+//! The calls for a real l7mp, one object at a time, with workarounds for its quirks.
 //!
-//! Always `name`, `rules` and all of `retry`; lists by name only; never `recursive` on a rulelist; an endpoint's weight
-//! beside its spec. What would end the process was refused when the objects were read.
+//! It needs `name`, `rules` and all of `retry`, lists by name only, no `recursive` on a rulelist, and the weight of an
+//! endpoint beside its spec. Values that would crash it are rejected when objects are read.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,70 +9,69 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::order::{self, Step};
+use super::order::{self, ListEdit};
 use super::{CallMethod, CallPlan, Delta, ObservedConfig, ProxyCall, handed_over, removes_orphans};
 use crate::mesh::control::types::Protocol;
 use crate::mesh::control::wire::{Endpoint, Listener, ProxyConfig};
 use crate::mesh::control::{Diagnostic, Reason};
 
-pub(super) fn calls(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
-    clusters(desired, delta, steps);
+pub(super) fn calls(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, plan: &mut CallPlan) {
+    clusters(desired, delta, plan);
     for name in &delta.routes.changed {
-        steps.delete("routes", name, false);
-        steps.post("routes", "route", desired.routes.get(name).map(|one| one.to_value()));
+        plan.delete("routes", name, false);
+        plan.post("routes", "route", desired.routes.get(name).map(|one| one.to_value()));
     }
     for name in &delta.routes.added {
-        steps.post("routes", "route", desired.routes.get(name).map(|one| one.to_value()));
+        plan.post("routes", "route", desired.routes.get(name).map(|one| one.to_value()));
     }
-    rules(desired, observed, delta, steps);
-    listeners(desired, observed, delta, steps);
+    rules(desired, observed, delta, plan);
+    listeners(desired, observed, delta, plan);
     for name in &delta.removed_rulelists {
-        steps.delete("rulelists", name, false);
+        plan.delete("rulelists", name, false);
     }
     for name in &delta.rules.removed {
-        steps.delete("rules", name, false);
+        plan.delete("rules", name, false);
     }
     for name in &delta.routes.removed {
-        steps.delete("routes", name, false);
+        plan.delete("routes", name, false);
     }
     for name in &delta.clusters.removed {
-        steps.delete("clusters", name, false);
+        plan.delete("clusters", name, false);
     }
-    for name in delta.endpoints.values().flat_map(|kinds| &kinds.removed) {
-        steps.delete("endpoints", name, true);
+    for name in delta.endpoints.values().flat_map(|changes| &changes.removed) {
+        plan.delete("endpoints", name, true);
     }
     for name in lost_singletons(desired, delta) {
         if let Some(listener) = desired.listeners.get(&name) {
-            restart(listener, steps);
+            restart(listener, plan);
         }
     }
 }
 
-/// New clusters, new endpoints, and clusters that are not what they should be: those go and come back to back, and
-/// live sessions go on.
-fn clusters(desired: &ProxyConfig, delta: &Delta, steps: &mut CallPlan) {
+/// New clusters, new endpoints, and changed clusters, which are deleted and added back to back: sessions survive that.
+fn clusters(desired: &ProxyConfig, delta: &Delta, plan: &mut CallPlan) {
     for name in &delta.clusters.added {
-        steps.post("clusters", "cluster", desired.clusters.get(name).map(|one| one.to_value()));
+        plan.post("clusters", "cluster", desired.clusters.get(name).map(|one| one.to_value()));
     }
     for name in &delta.clusters.changed {
-        steps.delete("clusters", name, false);
-        steps.post("clusters", "cluster", desired.clusters.get(name).map(|one| one.to_value()));
+        plan.delete("clusters", name, false);
+        plan.post("clusters", "cluster", desired.clusters.get(name).map(|one| one.to_value()));
     }
-    for (cluster, kinds) in &delta.endpoints {
+    for (cluster, changes) in &delta.endpoints {
         let Some(wanted) = desired.clusters.get(cluster) else { continue };
         let path = format!("clusters/{}/endpoints", encoded(cluster));
-        for name in &kinds.changed {
-            steps.delete("endpoints", name, false);
+        for name in &changes.changed {
+            plan.delete("endpoints", name, false);
         }
-        for name in kinds.added.iter().chain(&kinds.changed) {
+        for name in changes.added.iter().chain(&changes.changed) {
             let endpoint = wanted.endpoints.iter().find(|one| one.name == *name);
-            steps.post(&path, "endpoint", endpoint.map(Endpoint::to_value));
+            plan.post(&path, "endpoint", endpoint.map(Endpoint::to_value));
         }
     }
 }
 
-/// Rules of new lists are added, rules of standing lists are put into their place; then the old ones go, without a gap.
-fn rules(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
+/// Adds the rules of new lists, inserts rules into existing lists at their positions, then deletes the old ones.
+fn rules(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, plan: &mut CallPlan) {
     let standing: BTreeSet<&Arc<str>> = delta
         .rulelists
         .iter()
@@ -81,72 +80,72 @@ fn rules(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, steps:
         .collect();
     let mut missing: BTreeSet<&Arc<str>> = delta.rules.added.iter().collect();
     for name in delta.rules.added.iter().filter(|name| !standing.contains(name)) {
-        steps.post("rules", "rule", desired.rules.get(name).map(|one| one.to_value()));
+        plan.post("rules", "rule", desired.rules.get(name).map(|one| one.to_value()));
         missing.remove(name);
     }
-    // a Rule object keeps its name when it is edited: only new sessions can fall in the gap
+    // a Rule object keeps its name when it is edited: only new sessions can hit the gap
     for name in &delta.rules.changed {
-        steps.delete("rules", name, false);
-        steps.post("rules", "rule", desired.rules.get(name).map(|one| one.to_value()));
+        plan.delete("rules", name, false);
+        plan.post("rules", "rule", desired.rules.get(name).map(|one| one.to_value()));
     }
     for (name, wanted) in &delta.rulelists {
         let Some(there) = observed.rulelists.get(name) else {
             let rules = wanted.iter().map(|rule| Value::from(&**rule)).collect::<Value>();
-            steps.post("rulelists", "rulelist", Some(json!({"name": &**name, "rules": rules})));
+            plan.post("rulelists", "rulelist", Some(json!({"name": &**name, "rules": rules})));
             continue;
         };
         let list = format!("rulelists/{}/rules", encoded(name));
-        for step in order::steps(there, wanted) {
-            match step {
-                Step::Insert(place, rule) => {
+        for edit in order::edits(there, wanted) {
+            match edit {
+                ListEdit::Insert(place, rule) => {
                     let body = desired.rules.get(&rule).filter(|_| missing.remove(&rule)).map(|one| one.to_value());
-                    steps.post(&format!("{list}/{place}"), "rule", Some(body.unwrap_or_else(|| (&*rule).into())));
+                    plan.post(&format!("{list}/{place}"), "rule", Some(body.unwrap_or_else(|| (&*rule).into())));
                 }
-                Step::Delete(place) => steps.delete(&list, &place.to_string(), false),
+                ListEdit::Delete(place) => plan.delete(&list, &place.to_string(), false),
             }
         }
     }
 }
 
-fn listeners(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
+fn listeners(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta, plan: &mut CallPlan) {
     let first = handed_over(desired, observed, delta);
     let recursive = |name: &Arc<str>| observed.listeners.get(name).is_some_and(removes_orphans);
     for name in &first {
-        steps.delete("listeners", name, recursive(name));
+        plan.delete("listeners", name, recursive(name));
     }
-    // all that are to move leave their ports before any takes one
+    // all changed listeners release their ports before any is added
     for name in &delta.listeners.changed {
-        steps.delete("listeners", name, false);
+        plan.delete("listeners", name, false);
     }
     for name in delta.listeners.changed.iter().chain(&delta.listeners.added) {
         let Some(listener) = desired.listeners.get(name) else { continue };
-        steps.post("listeners", "listener", Some(listener.to_value()));
+        plan.post("listeners", "listener", Some(listener.to_value()));
     }
     for listener in delta.listeners.changed.iter().filter_map(|name| desired.listeners.get(name)) {
-        remark_cut(listener, steps);
+        warn_sessions_cut(listener, plan);
     }
     for name in delta.listeners.removed.iter().filter(|name| !first.contains(*name)) {
-        steps.delete("listeners", name, recursive(name));
+        plan.delete("listeners", name, recursive(name));
     }
 }
 
-fn restart(listener: &Listener, steps: &mut CallPlan) {
-    steps.delete("listeners", &listener.name, false);
-    steps.post("listeners", "listener", Some(listener.to_value()));
+fn restart(listener: &Listener, plan: &mut CallPlan) {
+    plan.delete("listeners", &listener.name, false);
+    plan.post("listeners", "listener", Some(listener.to_value()));
 }
 
-fn remark_cut(listener: &Listener, steps: &mut CallPlan) {
+fn warn_sessions_cut(listener: &Listener, plan: &mut CallPlan) {
     let opened = listener.spec.get("transport").unwrap_or(&listener.spec);
     if opened.get("protocol").and_then(Value::as_str) == Some(Protocol::WebSocket.as_str()) {
         let message = format!("l7mp ends the sessions of WebSocket listener `{}` when it is edited", listener.name);
-        steps.diagnostics.push((Arc::clone(&listener.name), Diagnostic::new(Reason::SessionsCut, message)));
+        plan.diagnostics.push((Arc::clone(&listener.name), Diagnostic::new(Reason::SessionsCut, message)));
     }
 }
 
-/// Singleton listeners that lose their only session with an endpoint: without retry it never comes back.
+/// Singleton listeners that lose their only session with an endpoint: without retry it is not restored.
 fn lost_singletons(desired: &ProxyConfig, delta: &Delta) -> Vec<Arc<str>> {
     let shrunk: BTreeSet<&Arc<str>> =
-        delta.endpoints.iter().filter(|(_, kinds)| !kinds.removed.is_empty()).map(|(cluster, _)| cluster).collect();
+        delta.endpoints.iter().filter(|(_, changes)| !changes.removed.is_empty()).map(|(cluster, _)| cluster).collect();
     if shrunk.is_empty() {
         return Vec::new();
     }

@@ -1,11 +1,11 @@
-//! From what a proxy holds to what it should hold, in the fewest calls and in an order that cuts nothing.
+//! Computes the calls that bring a proxy from its current to its desired configuration, without interrupting sessions.
 //!
 //! ```text
 //! add      clusters -> routes -> rules -> rulelists -> listeners
 //! delete   listeners -> rulelists -> rules -> routes -> clusters, endpoints
 //! ```
-//! Whatever is new stands before anything old goes, except where a port or a name is handed over. Objects whose names
-//! are not of our grammar are never touched.
+//! New objects are added before old ones are deleted, except where a port or a name changes hands. Objects whose names
+//! are not ours are never touched.
 
 mod known;
 mod l7mp;
@@ -25,12 +25,12 @@ use super::{Diagnostic, Reason};
 
 pub use self::observed::ObservedConfig;
 
-/// How a proxy is brought to what it should hold.
+/// The calls that a proxy needs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallPlan {
     /// Calls, in order.
     pub calls: Vec<ProxyCall>,
-    /// What cannot be done, or is done at a price, with the name of what it is about.
+    /// Changes that are not possible or have side effects, with the name of the object.
     pub diagnostics: Vec<(Arc<str>, Diagnostic)>,
 }
 
@@ -48,18 +48,18 @@ pub struct ProxyCall {
 /// The verb of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallMethod {
-    /// Adds.
+    /// Adds an object.
     Post,
-    /// Takes away.
+    /// Deletes an object.
     Delete,
 }
 
-/// Which names are ours on a proxy.
+/// Which objects on a proxy belong to the operator.
 #[derive(Debug, Clone)]
 pub struct Ownership {
     /// The suffix of full names.
     pub domain: ClusterDomain,
-    /// The shipped operator's objects are taken over.
+    /// Objects of the l7mp operator are adopted.
     pub adopt_legacy: bool,
 }
 
@@ -75,40 +75,40 @@ impl Ownership {
     }
 }
 
-/// The calls that bring a proxy from what it holds to what it should hold.
+/// The calls that bring a proxy from its current to its desired configuration.
 pub fn diff(
     desired: &ProxyConfig,
     observed: &ObservedConfig,
     flavour: ProxyImplementation,
     ownership: &Ownership,
 ) -> CallPlan {
-    let mut steps = CallPlan::default();
-    let delta = Delta::new(desired, observed, ownership, &mut steps.diagnostics);
+    let mut plan = CallPlan::default();
+    let delta = Delta::new(desired, observed, ownership, &mut plan.diagnostics);
     match flavour {
-        ProxyImplementation::Portolan => portolan::calls(desired, observed, &delta, &mut steps),
-        ProxyImplementation::L7mp => l7mp::calls(desired, observed, &delta, &mut steps),
+        ProxyImplementation::Portolan => portolan::calls(desired, observed, &delta, &mut plan),
+        ProxyImplementation::L7mp => l7mp::calls(desired, observed, &delta, &mut plan),
     }
-    steps
+    plan
 }
 
-/// What became of the objects of one kind.
+/// The changes of objects of one kind.
 #[derive(Debug, Default)]
-struct Kinds {
+struct ObjectChanges {
     added: Vec<Arc<str>>,
     changed: Vec<Arc<str>>,
     removed: Vec<Arc<str>>,
 }
 
-/// Everything that is different.
+/// The difference between the current and the desired configuration.
 #[derive(Debug, Default)]
 struct Delta {
-    clusters: Kinds,
-    /// Endpoints of clusters that stay: cluster, then what it lacks, what is different in it, what it has too many of.
-    endpoints: BTreeMap<Arc<str>, Kinds>,
-    routes: Kinds,
-    rules: Kinds,
-    listeners: Kinds,
-    /// Rulelists that stay or come, as they should be.
+    clusters: ObjectChanges,
+    /// Endpoints of clusters that stay, by cluster.
+    endpoints: BTreeMap<Arc<str>, ObjectChanges>,
+    routes: ObjectChanges,
+    rules: ObjectChanges,
+    listeners: ObjectChanges,
+    /// New and changed rulelists, as they should be.
     rulelists: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     removed_rulelists: Vec<Arc<str>>,
 }
@@ -137,17 +137,17 @@ impl Delta {
             };
             let wanted: BTreeMap<Arc<str>, Value> =
                 cluster.endpoints.iter().map(|one| (Arc::clone(&one.name), endpoint(one))).collect();
-            let mut kinds = Kinds::default();
+            let mut changes = ObjectChanges::default();
             for (name, one) in &wanted {
                 match there.get(name) {
-                    None => kinds.added.push(Arc::clone(name)),
-                    Some(other) if other != one => kinds.changed.push(Arc::clone(name)),
+                    None => changes.added.push(Arc::clone(name)),
+                    Some(other) if other != one => changes.changed.push(Arc::clone(name)),
                     Some(_) => {}
                 }
             }
-            kinds.removed.extend(there.keys().filter(|name| !wanted.contains_key(*name)).cloned());
-            if !(kinds.added.is_empty() && kinds.changed.is_empty() && kinds.removed.is_empty()) {
-                delta.endpoints.insert(Arc::clone(name), kinds);
+            changes.removed.extend(there.keys().filter(|name| !wanted.contains_key(*name)).cloned());
+            if !(changes.added.is_empty() && changes.changed.is_empty() && changes.removed.is_empty()) {
+                delta.endpoints.insert(Arc::clone(name), changes);
             }
         }
         delta.compare_lists(desired, observed, ownership, notes);
@@ -181,7 +181,7 @@ impl Delta {
                     notes.extend(own.iter().map(|insertion| (Arc::clone(&insertion.rule), missing(name))));
                     continue;
                 }
-                // somebody else's rule in a list of ours stays where it is
+                // a foreign rule in a list of ours keeps its position
                 (Some(there), Some(wanted)) => keep_foreign(there, wanted, ownership),
                 (None, Some(wanted)) => wanted.clone(),
                 (Some(_), None) => foreign.cloned().collect(),
@@ -200,7 +200,8 @@ impl Delta {
 }
 
 fn missing(rulelist: &str) -> Diagnostic {
-    let message = format!("rulelist `{rulelist}` is not on the proxy: add it to the proxy's own file");
+    let message =
+        format!("rulelist `{rulelist}` does not exist on the proxy: add it to the configuration file of the proxy");
     Diagnostic::new(Reason::RuleListMissing, message)
 }
 
@@ -225,28 +226,28 @@ fn compare<T>(
     desired: &BTreeMap<Arc<str>, Arc<T>>,
     ownership: &Ownership,
     show: impl Fn(&T) -> Value,
-) -> Kinds {
-    let mut kinds = Kinds::default();
+) -> ObjectChanges {
+    let mut changes = ObjectChanges::default();
     for (name, one) in desired {
         match observed.get(name) {
-            None => kinds.added.push(Arc::clone(name)),
-            Some(there) if *there != show(one) => kinds.changed.push(Arc::clone(name)),
+            None => changes.added.push(Arc::clone(name)),
+            Some(there) if *there != show(one) => changes.changed.push(Arc::clone(name)),
             Some(_) => {}
         }
     }
     let gone = observed.keys().filter(|name| !desired.contains_key(*name) && ownership.is_ours(name));
-    kinds.removed.extend(gone.cloned());
-    kinds
+    changes.removed.extend(gone.cloned());
+    changes
 }
 
-/// The transport and port of a listener, which two cannot have at once.
+/// The transport and port of a listener, which only one listener can have.
 fn port(listener: &Value) -> Option<(bool, u64)> {
     let spec = listener.get("spec")?;
     let opened = spec.get("transport").unwrap_or(spec);
     Some((opened.get("protocol")? == "UDP", opened.get("port")?.as_u64()?))
 }
 
-/// Listeners that must go before others come, because they hand their port over.
+/// Listeners that must be deleted before others are added, because those take their port.
 fn handed_over(desired: &ProxyConfig, observed: &ObservedConfig, delta: &Delta) -> BTreeSet<Arc<str>> {
     let coming = delta.listeners.added.iter().chain(&delta.listeners.changed);
     let wanted: BTreeSet<_> = coming.filter_map(|name| port(&desired.listeners.get(name)?.to_value())).collect();

@@ -1,4 +1,4 @@
-//! What a proxy says it holds, brought into the form in which it can be compared.
+//! The configuration that a proxy reports, in comparable form.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,25 +7,25 @@ use serde_json::{Map, Value, json};
 
 use crate::mesh::control::types::Protocol;
 
-/// What a proxy holds, ours and others', in comparable form.
+/// The configuration of a proxy, including foreign objects, in comparable form.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ObservedConfig {
     /// Without their endpoints.
     pub clusters: BTreeMap<Arc<str>, Value>,
     /// Of each cluster, by name.
     pub endpoints: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Value>>,
-    /// Ways.
+    /// Routes.
     pub routes: BTreeMap<Arc<str>, Value>,
-    /// Decisions.
+    /// Rules.
     pub rules: BTreeMap<Arc<str>, Value>,
     /// Names of rules, in order.
     pub rulelists: BTreeMap<Arc<str>, Vec<Arc<str>>>,
-    /// Server sockets.
+    /// Listeners.
     pub listeners: BTreeMap<Arc<str>, Value>,
 }
 
-/// Keys by which our proxy tells of an object's life.
-const LIFE: [&str; 5] = ["owner", "hash", "generation", "warnings", "auto"];
+/// Fields that a Portolan proxy adds to an object.
+const METADATA: [&str; 5] = ["owner", "hash", "generation", "warnings", "auto"];
 
 impl ObservedConfig {
     /// Reads an answer of `GET /config`, or the lists of a real l7mp joined under the same keys: `listeners`,
@@ -40,7 +40,7 @@ impl ObservedConfig {
             observed.endpoints.insert(Arc::clone(&name), endpoints);
             observed.clusters.insert(name, self::cluster(&cluster));
         }
-        // a shallow answer has only the number of endpoints in each cluster, and all of them apart
+        // a shallow response has only the number of endpoints in each cluster, and lists all endpoints separately
         for (name, one) in named(config, "endpoints") {
             let owner = name.split_once('@').and_then(|(cluster, _)| observed.endpoints.get_mut(cluster));
             if let Some(endpoints) = owner {
@@ -68,9 +68,9 @@ fn protocol(object: &Value) -> Option<Protocol> {
     Protocol::find(object.get("spec")?.get("protocol")?.as_str()?)
 }
 
-fn without_life(object: &Value, others: &[&str]) -> Map<String, Value> {
+fn without_metadata(object: &Value, others: &[&str]) -> Map<String, Value> {
     let mut map = object.as_object().cloned().unwrap_or_default();
-    for key in LIFE.iter().chain(others) {
+    for key in METADATA.iter().chain(others) {
         map.remove(*key);
     }
     map
@@ -78,7 +78,7 @@ fn without_life(object: &Value, others: &[&str]) -> Map<String, Value> {
 
 /// A cluster in comparable form, without its endpoints.
 pub(super) fn cluster(cluster: &Value) -> Value {
-    let mut map = without_life(cluster, &["endpoints"]);
+    let mut map = without_metadata(cluster, &["endpoints"]);
     let protocol = protocol(cluster);
     if protocol.is_some_and(Protocol::is_virtual) {
         map.remove("loadbalancer");
@@ -119,7 +119,7 @@ fn balancer(mut balancer: Value) -> Value {
 
 /// An endpoint in comparable form.
 pub(super) fn endpoint(endpoint: &Value) -> Value {
-    let mut map = without_life(endpoint, &["cluster"]);
+    let mut map = without_metadata(endpoint, &["cluster"]);
     map.entry("weight").or_insert(1.into());
     if map.get("state").is_some_and(|state| state != "draining") {
         map.remove("state");
@@ -129,7 +129,7 @@ pub(super) fn endpoint(endpoint: &Value) -> Value {
 
 /// A route in comparable form.
 pub(super) fn route(route: &Value) -> Value {
-    let mut map = without_life(route, &[]);
+    let mut map = without_metadata(route, &[]);
     if let Some(cluster) = map.remove("cluster") {
         map.entry("destination").or_insert(cluster);
     }
@@ -150,7 +150,7 @@ pub(super) fn route(route: &Value) -> Value {
 
 /// A rule in comparable form.
 pub(super) fn rule(rule: &Value) -> Value {
-    let mut map = without_life(rule, &[]);
+    let mut map = without_metadata(rule, &[]);
     let always = map.get("match").is_none_or(|matching| {
         matching.is_null() || matching.is_string() || (matching.get("op").is_none() && matching.get("match").is_some())
     });
@@ -165,7 +165,7 @@ pub(super) fn rule(rule: &Value) -> Value {
 
 /// A listener in comparable form.
 pub(super) fn listener(listener: &Value) -> Value {
-    let mut map = without_life(listener, &[]);
+    let mut map = without_metadata(listener, &[]);
     let mut options = match map.remove("options") {
         Some(Value::Object(options)) => options,
         _ => Map::new(),

@@ -1,20 +1,20 @@
-//! Lists of rules: what stands where, and the fewest steps from one order to another without a gap.
+//! Ordered lists of rules: merging, and the fewest edits from one order to another without a gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::mesh::control::wire::Insertion;
 
-/// A step on a rulelist.
+/// An edit of a rulelist.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Puts a rule at a position.
+pub(super) enum ListEdit {
+    /// Inserts a rule at a position.
     Insert(usize, Arc<str>),
-    /// Takes out what is at a position.
+    /// Deletes the rule at a position.
     Delete(usize),
 }
 
-/// Rules that stand by themselves, at their own index, with others inserted: by position, newest first.
+/// Inserts rules into a list, by position and newest first; rules of the list keep their index.
 pub(super) fn merge(standing: &[Arc<str>], inserted: &[&Insertion]) -> Vec<Arc<str>> {
     let mut inserted: Vec<&&Insertion> = inserted.iter().collect();
     inserted.sort_by(|one, other| {
@@ -36,11 +36,11 @@ pub(super) fn merge(standing: &[Arc<str>], inserted: &[&Insertion]) -> Vec<Arc<s
     merged
 }
 
-/// The fewest steps from one list to another; everything new stands before anything old goes.
-pub(super) fn steps(from: &[Arc<str>], to: &[Arc<str>]) -> Vec<Step> {
+/// The fewest edits from one list to another; all insertions come before deletions.
+pub(super) fn edits(from: &[Arc<str>], to: &[Arc<str>]) -> Vec<ListEdit> {
     let kept = common(from, to);
     let stays = |name: &Arc<str>| kept.contains(name);
-    let (mut steps, mut list) = (Vec::new(), from.to_vec());
+    let (mut edits, mut list) = (Vec::new(), from.to_vec());
     let mut place = 0;
     for name in to {
         if stays(name) {
@@ -48,12 +48,12 @@ pub(super) fn steps(from: &[Arc<str>], to: &[Arc<str>]) -> Vec<Step> {
                 place += 1;
             }
         } else {
-            steps.push(Step::Insert(place, Arc::clone(name)));
+            edits.push(ListEdit::Insert(place, Arc::clone(name)));
             list.insert(place, Arc::clone(name));
         }
         place += 1;
     }
-    // what is left over: of a moved rule, the place where it was
+    // what is left over, including the old positions of moved rules
     let mut wanted = to.iter().peekable();
     let mut extra = Vec::new();
     for (place, name) in list.iter().enumerate() {
@@ -63,11 +63,11 @@ pub(super) fn steps(from: &[Arc<str>], to: &[Arc<str>]) -> Vec<Step> {
             extra.push(place);
         }
     }
-    steps.extend(extra.into_iter().rev().map(Step::Delete));
-    steps
+    edits.extend(extra.into_iter().rev().map(ListEdit::Delete));
+    edits
 }
 
-/// Names that keep their order: the longest rising run of old places.
+/// Names that keep their order: the longest increasing sequence of old positions.
 fn common(from: &[Arc<str>], to: &[Arc<str>]) -> BTreeSet<Arc<str>> {
     let places: BTreeMap<&Arc<str>, usize> = from.iter().enumerate().map(|(place, name)| (name, place)).collect();
     let known: Vec<(usize, &Arc<str>)> = to.iter().filter_map(|name| Some((*places.get(name)?, name))).collect();
@@ -101,21 +101,21 @@ mod tests {
 
     fn run(from: &str, to: &str) -> (String, usize) {
         let mut list = list(from);
-        let steps = steps(&list, &self::list(to));
-        let inserts = steps.iter().filter(|step| matches!(step, Step::Insert(..))).count();
-        let first_delete = steps.iter().position(|step| matches!(step, Step::Delete(_))).unwrap_or(steps.len());
+        let edits = edits(&list, &self::list(to));
+        let inserts = edits.iter().filter(|edit| matches!(edit, ListEdit::Insert(..))).count();
+        let first_delete = edits.iter().position(|edit| matches!(edit, ListEdit::Delete(_))).unwrap_or(edits.len());
         assert_eq!(first_delete, inserts, "all inserts come first");
-        for step in &steps {
-            match step {
-                Step::Insert(place, name) => list.insert(*place, Arc::clone(name)),
-                Step::Delete(place) => drop(list.remove(*place)),
+        for edit in &edits {
+            match edit {
+                ListEdit::Insert(place, name) => list.insert(*place, Arc::clone(name)),
+                ListEdit::Delete(place) => drop(list.remove(*place)),
             }
         }
-        (list.concat(), steps.len())
+        (list.concat(), edits.len())
     }
 
     #[test]
-    fn any_order_becomes_any_other_in_the_fewest_steps() {
+    fn any_order_becomes_any_other_in_the_fewest_edits() {
         for (from, to, count) in [
             ("abc", "abc", 0),
             ("abc", "axc", 2),

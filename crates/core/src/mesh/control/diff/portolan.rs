@@ -1,16 +1,16 @@
-//! Our proxy: one transaction, in which an edit never cuts a session that still fits.
+//! The calls for a Portolan proxy: one transaction, which keeps every session that is still valid.
 
 use serde_json::{Map, Value, json};
 
 use super::{CallMethod, CallPlan, Delta, ProxyCall, endpoint, handed_over, removes_orphans};
 use crate::mesh::control::wire::ProxyConfig;
 
-/// Who we are to the proxy.
+/// The owner of our objects on the proxy.
 const OWNER: &str = "portolan-mesh";
-/// Changes in one transaction: thousands take longer than a call may.
-const MOST: usize = 2_000;
+/// Maximum number of changes in one transaction, so that a call stays within its timeout.
+const MAX_OPERATIONS: usize = 2_000;
 
-pub(super) fn calls(desired: &ProxyConfig, observed: &super::ObservedConfig, delta: &Delta, steps: &mut CallPlan) {
+pub(super) fn calls(desired: &ProxyConfig, observed: &super::ObservedConfig, delta: &Delta, plan: &mut CallPlan) {
     let mut ops = Vec::new();
     for name in delta.clusters.added.iter().chain(&delta.clusters.changed) {
         let Some(cluster) = desired.clusters.get(name) else { continue };
@@ -20,15 +20,15 @@ pub(super) fn calls(desired: &ProxyConfig, observed: &super::ObservedConfig, del
         }
         ops.push(put("cluster", name, &object));
     }
-    for (cluster, kinds) in &delta.endpoints {
+    for (cluster, changes) in &delta.endpoints {
         let Some(wanted) = desired.clusters.get(cluster) else { continue };
         let coming = |name: &&std::sync::Arc<str>| wanted.endpoints.iter().find(|one| one.name == **name);
-        for one in kinds.added.iter().filter_map(|name| coming(&name)) {
+        for one in changes.added.iter().filter_map(|name| coming(&name)) {
             let mut op = put("endpoint", &one.name, &endpoint(one));
             op["cluster"] = (&**cluster).into();
             ops.push(op);
         }
-        for one in kinds.changed.iter().filter_map(|name| coming(&name)) {
+        for one in changes.changed.iter().filter_map(|name| coming(&name)) {
             let was = observed.endpoints.get(cluster).and_then(|all| all.get(&one.name)).cloned().unwrap_or_default();
             let mut draining = was.clone();
             draining["state"] = "draining".into();
@@ -69,12 +69,12 @@ pub(super) fn calls(desired: &ProxyConfig, observed: &super::ObservedConfig, del
     ops.extend(delta.rules.removed.iter().map(|name| delete("rule", name, false)));
     ops.extend(delta.routes.removed.iter().map(|name| delete("route", name, false)));
     ops.extend(delta.clusters.removed.iter().map(|name| delete("cluster", name, false)));
-    let endpoints = delta.endpoints.values().flat_map(|kinds| &kinds.removed);
+    let endpoints = delta.endpoints.values().flat_map(|changes| &changes.removed);
     ops.extend(endpoints.map(|name| delete("endpoint", name, true)));
-    // in order, so that a part that is in force needs nothing of those that follow
-    for ops in ops.chunks(MOST) {
+    // in order, so that no chunk depends on a later one
+    for ops in ops.chunks(MAX_OPERATIONS) {
         let body = Some(json!({"owner": OWNER, "ops": ops}));
-        steps.calls.push(ProxyCall { method: CallMethod::Post, path: "/api/v2/apply".to_owned(), body });
+        plan.calls.push(ProxyCall { method: CallMethod::Post, path: "/api/v2/apply".to_owned(), body });
     }
 }
 

@@ -1,125 +1,98 @@
-//! How a VirtualService or a naked Service is reached: its spec as a client has it, and its addresses.
+//! How clients connect to a VirtualService or to a Service without proxies: the client's spec, and the addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Map;
 
-use super::Resolver;
-use super::keys::{Callee, Key, SetId};
-use super::sets::Purpose;
-use crate::mesh::control::allowed::Ban;
+use super::compiled::{CalleeAddress, Family, ReachableCallee};
+use super::dependencies::{Callee, Dependency, PodSetId};
+use super::pod_sets::SetPurpose;
+use super::state::Resolver;
+use crate::mesh::control::endpoint_ban::EndpointBan;
 use crate::mesh::control::selector::Selector;
 use crate::mesh::control::types::{MeshKind, ObjectName, Protocol, Socket};
 use crate::mesh::control::world::{EndpointSlice, ProxyRole, Service, SliceEndpoint};
 use crate::mesh::control::{Diagnostic, Reason};
 
-/// How somebody is reached.
-#[derive(Debug, Clone)]
-pub(super) struct Reached {
-    pub(super) socket: Socket,
-    pub(super) tls: Option<Value>,
-    pub(super) at: Place,
-}
-
-/// Where somebody is reached.
-#[derive(Debug, Clone)]
-pub(super) enum Place {
-    /// At the addresses of these pods.
-    Pods(SetId),
-    /// At a name elsewhere.
-    Name(Arc<str>),
-    /// At a socket file, from these pods only.
-    File(String, SetId),
-}
-
-/// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    fn of(ip: IpAddr) -> Self {
-        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-}
-
 impl Resolver {
-    /// How a callee is reached, with remarks.
+    /// How clients connect to a callee.
     pub(super) fn reach(
         &mut self,
         callee: &Callee,
-        reads: &mut BTreeSet<Key>,
-        notes: &mut Vec<Diagnostic>,
-    ) -> Result<Reached, Diagnostic> {
+        reads: &mut BTreeSet<Dependency>,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Result<ReachableCallee, Diagnostic> {
         match callee {
             Callee::VirtualService(name) => self.reach_virtual_service(name, reads),
-            Callee::Service(name) => self.reach_service(name, reads, notes),
+            Callee::Service(name) => self.reach_service(name, reads, diagnostics),
         }
     }
 
-    fn reach_virtual_service(&mut self, name: &ObjectName, reads: &mut BTreeSet<Key>) -> Result<Reached, Diagnostic> {
-        reads.insert(Key::Object(MeshKind::VirtualService, name.clone()));
+    fn reach_virtual_service(
+        &mut self,
+        name: &ObjectName,
+        reads: &mut BTreeSet<Dependency>,
+    ) -> Result<ReachableCallee, Diagnostic> {
+        reads.insert(Dependency::Object(MeshKind::VirtualService, name.clone()));
         let Some(found) = self.virtual_service(name).cloned() else {
-            let message = format!("VirtualService `{}` is refused: see its status", name.name);
+            let message = format!("VirtualService `{}` is invalid: see its status", name.name);
             return Err(Diagnostic::new(Reason::RefInvalid, message));
         };
-        let set = self.set(Purpose::Callee, &name.namespace, &found.selector);
+        let set = self.set(SetPurpose::Callee, &name.namespace, &found.selector);
         let socket = as_client(&found.listener)?;
         let at = match found.listener.filename() {
-            Some(filename) => Place::File(filename.to_owned(), set),
-            None => Place::Pods(set),
+            Some(filename) => CalleeAddress::File(filename.to_owned(), set),
+            None => CalleeAddress::Pods(set),
         };
-        Ok(Reached { socket, tls: found.extensions.tls.clone(), at })
+        Ok(ReachableCallee { socket, tls: found.extensions.tls.clone(), at })
     }
 
     fn reach_service(
         &mut self,
         name: &ObjectName,
-        reads: &mut BTreeSet<Key>,
-        notes: &mut Vec<Diagnostic>,
-    ) -> Result<Reached, Diagnostic> {
-        reads.insert(Key::Service(name.clone()));
-        reads.insert(Key::Slices(name.clone()));
+        reads: &mut BTreeSet<Dependency>,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Result<ReachableCallee, Diagnostic> {
+        reads.insert(Dependency::Service(name.clone()));
+        reads.insert(Dependency::Slices(name.clone()));
         let Some(service) = self.world.services.get(name).cloned() else {
-            return Err(Diagnostic::new(Reason::RefNotFound, format!("there is no Service `{name}`: create it")));
+            return Err(Diagnostic::new(Reason::RefNotFound, format!("Service `{name}` does not exist: create it")));
         };
         let port = self.only_port(name, &service)?;
-        let set = self.set(Purpose::Callee, &name.namespace, &Selector::service(Arc::clone(&name.name)));
-        reads.insert(Key::Members(Arc::clone(&set)));
+        let set = self.set(SetPurpose::Callee, &name.namespace, &Selector::service(Arc::clone(&name.name)));
+        reads.insert(Dependency::Members(Arc::clone(&set)));
         let members = self.sets.get(&set).map(|set| &set.members).into_iter().flatten();
-        let proxies = members.clone().filter(|pod| self.marks.get(*pod).is_some_and(|mark| *mark != ProxyRole::Naked));
+        let proxies =
+            members.clone().filter(|pod| self.proxy_roles.get(*pod).is_some_and(|mark| *mark != ProxyRole::Naked));
         match (members.clone().count(), proxies.count()) {
             (_, 0) => {}
             (all, proxies) if all == proxies => {
                 let message = format!(
-                    "every pod of Service `{}` runs a proxy, which must be told what to do: write a VirtualService `{}`",
+                    "all pods of Service `{}` run a proxy, which needs a VirtualService: create VirtualService `{}`",
                     name.name, name.name
                 );
                 return Err(Diagnostic::new(Reason::ProxyServiceNeedsVirtualService, message));
             }
             (all, proxies) => {
-                let message =
-                    format!("{proxies} of {all} pods of Service `{}` run a proxy, the rest do not", name.name);
-                notes.push(Diagnostic::new(Reason::MixedPods, message));
+                let message = format!("only {proxies} of {all} pods of Service `{}` run a proxy", name.name);
+                diagnostics.push(Diagnostic::new(Reason::MixedPods, message));
             }
         }
         let at = match &service.external_name {
-            Some(elsewhere) => Place::Name(Arc::clone(elsewhere)),
-            None => Place::Pods(set),
+            Some(elsewhere) => CalleeAddress::Name(Arc::clone(elsewhere)),
+            None => CalleeAddress::Pods(set),
         };
-        Ok(Reached { socket: port, tls: None, at })
+        Ok(ReachableCallee { socket: port, tls: None, at })
     }
 
-    /// The generated spec of a Service: its only port, as its pods have it.
+    /// The client's spec for a Service: its only port, with the port number of its pods.
     pub(super) fn only_port(&self, name: &ObjectName, service: &Service) -> Result<Socket, Diagnostic> {
         let [port] = &service.ports[..] else {
             let ports = service.ports.iter().map(|port| format!("{}/{}", port.port, port.protocol)).collect::<Vec<_>>();
             let message = format!(
-                "Service `{}` has {} ports ({}): write a VirtualService for the one you mean",
+                "Service `{}` has {} ports ({}): create a VirtualService for the port to use",
                 name.name,
                 ports.len(),
                 ports.join(", ")
@@ -131,7 +104,10 @@ impl Resolver {
             ("TCP" | "", _) => Protocol::Tcp,
             ("UDP", _) => Protocol::Udp,
             (other, _) => {
-                let message = format!("Service `{}` speaks {other}, which no proxy does: use TCP or UDP", name.name);
+                let message = format!(
+                    "Service `{}` uses protocol {other}, which proxies do not support: use TCP or UDP",
+                    name.name
+                );
                 return Err(Diagnostic::new(Reason::UnsupportedProtocol, message));
             }
         };
@@ -142,7 +118,7 @@ impl Resolver {
         if numbers.len() > 1 {
             let list = numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
             let message = format!(
-                "the port of Service `{}` has different numbers among its pods ({list}): write VirtualServices by label",
+                "the port of Service `{}` has different numbers on its pods ({list}): create VirtualServices by label",
                 name.name
             );
             return Err(Diagnostic::new(Reason::MixedPorts, message));
@@ -151,21 +127,21 @@ impl Resolver {
         Ok(Socket::at_port(protocol, number))
     }
 
-    /// Addresses of a set's pods, sorted by family and number; true for those that only keep what they have.
+    /// Addresses of the pods of a set, sorted by family and number; true for those that are draining.
     pub(super) fn addresses(
         &self,
-        id: &SetId,
+        id: &PodSetId,
         family: Option<Family>,
-        reads: &mut BTreeSet<Key>,
+        reads: &mut BTreeSet<Dependency>,
     ) -> Vec<(IpAddr, bool)> {
-        reads.insert(Key::Endpoints(Arc::clone(id)));
+        reads.insert(Dependency::Endpoints(Arc::clone(id)));
         let Some(set) = self.sets.get(id) else { return Vec::new() };
         let mut found: BTreeMap<(bool, IpAddr), bool> = BTreeMap::new();
         let mut add = |ip: IpAddr, draining: bool| {
             found.entry((ip.is_ipv6(), ip)).and_modify(|was| *was &= draining).or_insert(draining);
         };
         if let Some(service) = &set.service {
-            reads.insert(Key::Slices(service.clone()));
+            reads.insert(Dependency::Slices(service.clone()));
             let belongs = |pod: Option<&ObjectName>| match pod {
                 Some(pod) => set.is_whole_service || set.members.contains(pod),
                 None => set.is_whole_service,
@@ -177,7 +153,9 @@ impl Resolver {
             for name in &set.members {
                 let Some(pod) = self.world.pods.get(name).filter(|pod| pod.ready) else { continue };
                 let ip = pod.addresses.iter().find(|ip| family.is_none_or(|family| family == Family::of(**ip)));
-                if let Some(ip) = ip.filter(|ip| !matches!(self.world.settings.ban_ip(**ip), Ban::Everywhere(_))) {
+                if let Some(ip) =
+                    ip.filter(|ip| !matches!(self.world.settings.ban_ip(**ip), EndpointBan::Everywhere(_)))
+                {
                     add(*ip, pod.terminating);
                 }
             }
@@ -202,7 +180,8 @@ impl Resolver {
                 one.pod.as_ref().and_then(|pod| self.world.pods.get(pod)).and_then(|pod| pod.addresses.first());
             let wanted = family.or_else(|| primary.map(|ip| Family::of(*ip))).or(preferred);
             let ban = self.world.settings.ban_ip(one.address);
-            let allowed = if one.pod.is_some() { !matches!(ban, Ban::Everywhere(_)) } else { ban == Ban::None };
+            let allowed =
+                if one.pod.is_some() { !matches!(ban, EndpointBan::Everywhere(_)) } else { ban == EndpointBan::None };
             allowed && belongs(one.pod.as_ref()) && wanted.is_none_or(|wanted| wanted == Family::of(one.address))
         };
         let fitting: Vec<_> = all.iter().filter(fits).collect();
@@ -226,11 +205,11 @@ impl Resolver {
     }
 }
 
-/// A listener's spec as its clients have it.
+/// The client's spec for a listener.
 fn as_client(listener: &Socket) -> Result<Socket, Diagnostic> {
     let mut socket = Socket { protocol: listener.protocol, fields: Map::new(), transport: None };
     if listener.protocol == Protocol::Http {
-        let message = "no proxy is an HTTP client yet: reach it over TCP with a Target of your own";
+        let message = "proxies do not support HTTP as a client: use a Target with TCP";
         return Err(Diagnostic::new(Reason::UnsupportedByProxy, message));
     }
     if let Some(transport) = &listener.transport {
@@ -238,7 +217,7 @@ fn as_client(listener: &Socket) -> Result<Socket, Diagnostic> {
     }
     let kept: &[&str] = match listener.protocol {
         Protocol::UnixDomainSocket => &["filename", "type", "framing"],
-        // both ends must agree on it
+        // both sides must use the same framing
         Protocol::Tcp => &["port", "framing"],
         Protocol::Udp | Protocol::WebSocket => &["port"],
         Protocol::JsonSocket

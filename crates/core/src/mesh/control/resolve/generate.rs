@@ -1,18 +1,18 @@
-//! Objects that names make necessary: real ones, so that users see them, and never in the way of a user's own.
+//! Generated objects: written to the API server so that users see them; a user's own object takes precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::keys::{Callee, Generated};
-use super::sets::put;
-use super::{Resolver, Use};
+use super::dependencies::{Callee, GeneratedTarget};
+use super::pod_sets::set_member;
+use super::state::{Caller, GeneratedUse, Resolver};
 use crate::mesh::control::names::spec_hash;
 use crate::mesh::control::selector::Selector;
 use crate::mesh::control::types::{MeshKind, ObjectName};
 
-/// Users that an object names, at most: with thousands of them it would no longer fit into the API server.
+/// Maximum number of users listed in an object: thousands would exceed the size limit of the API server.
 const MOST_USERS: usize = 100;
 
 /// An object as it should be written.
@@ -22,7 +22,7 @@ pub struct GeneratedObject {
     pub labels: BTreeMap<&'static str, String>,
     /// Its annotations.
     pub annotations: BTreeMap<&'static str, String>,
-    /// Whose it is; none of them is a controller.
+    /// Its owners; none of them is the controller.
     pub owners: Vec<Owner>,
     /// The spec.
     pub spec: Value,
@@ -35,17 +35,17 @@ pub struct Owner {
     pub kind: MeshKind,
     /// Its name, of the same namespace.
     pub name: Arc<str>,
-    /// Tells it from one that had its name before.
+    /// Distinguishes it from an earlier object of the same name.
     pub uid: Arc<str>,
 }
 
 impl Resolver {
-    /// A generated object as it should be; none if nobody needs it.
+    /// A generated object as it should be written; none if it is not needed.
     pub fn generated(&self, kind: MeshKind, name: &ObjectName) -> Option<GeneratedObject> {
         match kind {
             MeshKind::Target => {
-                let first = Generated::first(name);
-                let same = self.users.range(first..).take_while(|(generated, _)| generated.name == *name);
+                let first = GeneratedTarget::first(name);
+                let same = self.generated_users.range(first..).take_while(|(generated, _)| generated.name == *name);
                 same.into_iter().find_map(|(generated, _)| self.generated_target(generated))
             }
             MeshKind::VirtualService => self.generated_wrapper(name),
@@ -55,8 +55,8 @@ impl Resolver {
 
     pub(super) fn all_generated(&self) -> BTreeMap<(MeshKind, ObjectName), GeneratedObject> {
         let mut all = BTreeMap::new();
-        let targets: BTreeSet<&ObjectName> = self.users.keys().map(|generated| &generated.name).collect();
-        let wrapped: BTreeSet<&ObjectName> = self.wrapped.keys().chain(self.linked.keys()).collect();
+        let targets: BTreeSet<&ObjectName> = self.generated_users.keys().map(|generated| &generated.name).collect();
+        let wrapped: BTreeSet<&ObjectName> = self.wrapped_services.keys().chain(self.linked_services.keys()).collect();
         for (kind, names) in [(MeshKind::Target, targets), (MeshKind::VirtualService, wrapped)] {
             for name in names {
                 all.extend(self.generated(kind, name).map(|object| ((kind, name.clone()), object)));
@@ -65,14 +65,14 @@ impl Resolver {
         all
     }
 
-    fn generated_target(&self, generated: &Generated) -> Option<GeneratedObject> {
-        let users = self.users.get(generated)?;
+    fn generated_target(&self, generated: &GeneratedTarget) -> Option<GeneratedObject> {
+        let users = self.generated_users.get(generated)?;
         let compiled = self.generated.get(generated)?.outcome.as_ref().ok()?;
         let namespace = &generated.name.namespace;
         let mut callers: Vec<Value> = users
             .callers
             .keys()
-            .map(|(from, selector)| {
+            .map(|Caller { namespace: from, selector }| {
                 let mut selector: Value = serde_json::from_str(selector).unwrap_or_default();
                 if let Value::Object(selector) = &mut selector
                     && from != namespace
@@ -101,7 +101,7 @@ impl Resolver {
         };
         let mut spec = compiled.cluster.spec.clone();
         if let Value::Object(spec) = &mut spec {
-            // follows from the pods, as it would for a user's Target
+            // computed from the pods, as for a user's Target
             spec.remove("handshake");
         }
         let mut cluster = json!({"spec": spec, "endpoints": endpoints});
@@ -109,7 +109,7 @@ impl Resolver {
             cluster["tls"] = tls.clone();
         }
         let spec = json!({"selector": selector, "cluster": cluster});
-        let all = users.namers.keys();
+        let all = users.users.keys();
         let owners = all.clone().filter(|(_, user)| user.namespace == *namespace).take(MOST_USERS);
         let owners = owners.filter_map(|(kind, user)| {
             let uid = &self.world.objects.get(&(*kind, user.clone()))?.uid;
@@ -118,21 +118,21 @@ impl Resolver {
         Some(object(spec, all, owners.collect()))
     }
 
-    /// The VirtualService around a naked Service.
+    /// The VirtualService for a Service without proxies.
     fn generated_wrapper(&self, name: &ObjectName) -> Option<GeneratedObject> {
-        if self.is_users(MeshKind::VirtualService, name) {
+        if self.is_user_object(MeshKind::VirtualService, name) {
             return None;
         }
         let service = self.world.services.get(name)?;
         let socket = self.only_port(name, service).ok()?;
         let mut users: BTreeSet<(MeshKind, ObjectName)> = BTreeSet::new();
-        for generated in self.wrapped.get(name).into_iter().flatten() {
+        for generated in self.wrapped_services.get(name).into_iter().flatten() {
             let is_made = self.generated.get(generated).is_some_and(|made| made.outcome.is_ok());
-            if let Some(own) = self.users.get(generated).filter(|_| is_made) {
-                users.extend(own.namers.keys().take(MOST_USERS + 1).cloned());
+            if let Some(own) = self.generated_users.get(generated).filter(|_| is_made) {
+                users.extend(own.users.keys().take(MOST_USERS + 1).cloned());
             }
         }
-        let linked = self.linked.get(name).into_iter().flatten();
+        let linked = self.linked_services.get(name).into_iter().flatten();
         users.extend(linked.map(|target| (MeshKind::Target, target.clone())));
         if users.is_empty() {
             return None;
@@ -145,53 +145,53 @@ impl Resolver {
         Some(object(spec, users.iter(), vec![owner]))
     }
 
-    /// Counts who uses generated Targets.
-    pub(super) fn use_generated(&mut self, before: &BTreeSet<Use>, after: &BTreeSet<Use>) {
-        for (changed, there) in [(before.difference(after), false), (after.difference(before), true)] {
-            for (generated, namer, caller) in changed {
-                let users = self.users.entry(generated.clone()).or_default();
-                count(&mut users.namers, namer, there);
-                count(&mut users.callers, caller, there);
-                let is_used = !users.namers.is_empty();
+    /// Updates the reference counts of generated Targets.
+    pub(super) fn update_generated_users(&mut self, before: &BTreeSet<GeneratedUse>, after: &BTreeSet<GeneratedUse>) {
+        for (changed, present) in [(before.difference(after), false), (after.difference(before), true)] {
+            for GeneratedUse { target: generated, user, caller } in changed {
+                let users = self.generated_users.entry(generated.clone()).or_default();
+                count(&mut users.users, user, present);
+                count(&mut users.callers, caller, present);
+                let is_used = !users.users.is_empty();
                 if !is_used {
-                    self.users.remove(generated);
+                    self.generated_users.remove(generated);
                 }
                 if let Callee::Service(service) = &generated.callee {
-                    put(&mut self.wrapped, service.clone(), generated.clone(), is_used);
+                    set_member(&mut self.wrapped_services, service.clone(), generated.clone(), is_used);
                 }
-                self.touch_generated(generated);
+                self.mark_generated(generated);
             }
         }
     }
 
-    /// Notes which Service a Target links to.
-    pub(super) fn use_service(
+    /// Updates the Service that a Target links to.
+    pub(super) fn update_linked_service(
         &mut self,
         before: Option<ObjectName>,
         after: Option<ObjectName>,
         user: (MeshKind, &ObjectName),
     ) {
-        for (service, there) in [(before, false), (after, true)] {
+        for (service, present) in [(before, false), (after, true)] {
             if let Some(service) = service {
-                put(&mut self.linked, service.clone(), user.1.clone(), there);
-                self.touch_wrapper(&service);
+                set_member(&mut self.linked_services, service.clone(), user.1.clone(), present);
+                self.mark_generated_service(&service);
             }
         }
     }
 
-    pub(super) fn touch_generated(&mut self, generated: &Generated) {
-        self.touched.generated.insert((MeshKind::Target, generated.name.clone()));
+    pub(super) fn mark_generated(&mut self, generated: &GeneratedTarget) {
+        self.affected.generated.insert((MeshKind::Target, generated.name.clone()));
         if let Callee::Service(name) = &generated.callee {
-            self.touch_wrapper(name);
+            self.mark_generated_service(name);
         }
     }
 
-    pub(super) fn touch_wrapper(&mut self, service: &ObjectName) {
-        self.touched.generated.insert((MeshKind::VirtualService, service.clone()));
+    pub(super) fn mark_generated_service(&mut self, service: &ObjectName) {
+        self.affected.generated.insert((MeshKind::VirtualService, service.clone()));
     }
 }
 
-/// A callee's selector as an object of another namespace must write it.
+/// The selector of a callee, as written in an object of another namespace.
 fn seen_from(namespace: &Arc<str>, callee: &ObjectName, selector: &Selector, resolver: &Resolver) -> Value {
     if callee.namespace == *namespace {
         return selector.to_value();
@@ -229,8 +229,8 @@ fn object<'a>(
     }
 }
 
-fn count<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, key: &K, there: bool) {
-    if there {
+fn count<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, key: &K, present: bool) {
+    if present {
         *counts.entry(key.clone()).or_default() += 1;
     } else if let Some(number) = counts.get_mut(key) {
         *number -= 1;

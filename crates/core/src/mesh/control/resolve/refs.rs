@@ -1,35 +1,27 @@
-//! From a text to the thing it stands for.
+//! Resolves names to objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Resolver;
-use super::keys::{Callee, Generated, Key};
+use super::compiled::ResolvedHop;
+use super::dependencies::{Callee, Dependency, GeneratedTarget};
 use super::sets::not_exported;
+use super::state::Resolver;
 use crate::mesh::control::types::{MeshKind, ObjectName};
 use crate::mesh::control::{Diagnostic, Reason};
 
-/// What a hop's name stands for.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Found {
-    /// A user's Target.
-    Target(ObjectName),
-    /// A Target to be generated.
-    Generated(Generated),
-}
-
 impl Resolver {
-    /// A hop's name, by the four steps: a Target, else a VirtualService, else a Service, else nothing.
+    /// Resolves the name of a hop: a Target, else a VirtualService, else a Service.
     pub(super) fn find_hop(
         &self,
         text: &str,
         namespace: &Arc<str>,
-        reads: &mut BTreeSet<Key>,
-    ) -> Result<Found, Diagnostic> {
+        reads: &mut BTreeSet<Dependency>,
+    ) -> Result<ResolvedHop, Diagnostic> {
         let (kind, name) =
             self.find(text, namespace, &[MeshKind::Target, MeshKind::VirtualService, MeshKind::Service], reads)?;
         if kind == MeshKind::Target {
-            return Ok(Found::Target(name));
+            return Ok(ResolvedHop::Target(name));
         }
         let callee = self.callee_of(kind, name.clone(), reads);
         let generated = if name.namespace == *namespace {
@@ -37,19 +29,19 @@ impl Resolver {
         } else {
             ObjectName::new(Arc::clone(namespace), format!("{}.{}", name.name, name.namespace))
         };
-        reads.insert(Key::Object(MeshKind::Target, generated.clone()));
-        if self.is_users(MeshKind::Target, &generated) {
-            return Ok(Found::Target(generated));
+        reads.insert(Dependency::Object(MeshKind::Target, generated.clone()));
+        if self.is_user_object(MeshKind::Target, &generated) {
+            return Ok(ResolvedHop::Target(generated));
         }
-        Ok(Found::Generated(Generated { name: generated, callee }))
+        Ok(ResolvedHop::Generated(GeneratedTarget { name: generated, callee }))
     }
 
-    /// The VirtualService that a Target takes spec and endpoints from, or the Service in its stead.
+    /// Resolves the VirtualService, or else the Service, that a Target takes spec and endpoints from.
     pub(super) fn find_linked(
         &self,
         text: &str,
         namespace: &Arc<str>,
-        reads: &mut BTreeSet<Key>,
+        reads: &mut BTreeSet<Dependency>,
     ) -> Result<Callee, Diagnostic> {
         let (kind, name) = self.find(text, namespace, &[MeshKind::VirtualService, MeshKind::Service], reads)?;
         Ok(self.callee_of(kind, name, reads))
@@ -60,15 +52,15 @@ impl Resolver {
         &self,
         text: &str,
         namespace: &Arc<str>,
-        reads: &mut BTreeSet<Key>,
+        reads: &mut BTreeSet<Dependency>,
     ) -> Result<ObjectName, Diagnostic> {
         Ok(self.find(text, namespace, &[MeshKind::Route], reads)?.1)
     }
 
-    /// A Service that a user has written a VirtualService for is reached as that one says.
-    fn callee_of(&self, kind: MeshKind, name: ObjectName, reads: &mut BTreeSet<Key>) -> Callee {
-        reads.insert(Key::Object(MeshKind::VirtualService, name.clone()));
-        if kind == MeshKind::Service && !self.is_users(MeshKind::VirtualService, &name) {
+    /// A user's VirtualService takes precedence over the Service of the same name.
+    fn callee_of(&self, kind: MeshKind, name: ObjectName, reads: &mut BTreeSet<Dependency>) -> Callee {
+        reads.insert(Dependency::Object(MeshKind::VirtualService, name.clone()));
+        if kind == MeshKind::Service && !self.is_user_object(MeshKind::VirtualService, &name) {
             return Callee::Service(name);
         }
         Callee::VirtualService(name)
@@ -79,7 +71,7 @@ impl Resolver {
         text: &str,
         namespace: &Arc<str>,
         kinds: &[MeshKind],
-        reads: &mut BTreeSet<Key>,
+        reads: &mut BTreeSet<Dependency>,
     ) -> Result<(MeshKind, ObjectName), Diagnostic> {
         let reference = self.world.settings.domain.reference(text, namespace);
         let name = reference.name;
@@ -88,18 +80,18 @@ impl Resolver {
         let listed = steps.iter().map(|kind| kind.as_str()).collect::<Vec<_>>();
         if let Some(kind) = reference.kind.filter(|kind| !kinds.contains(kind)) {
             let wanted = kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(" or ");
-            let message = format!("`{text}` names a {} where a {wanted} is needed: correct it", kind.as_str());
+            let message = format!("`{text}` names a {}, but a {wanted} is required: correct it", kind.as_str());
             return Err(Diagnostic::new(Reason::RefNotFound, message));
         }
         let is_foreign = name.namespace != *namespace;
         if is_foreign {
-            reads.insert(Key::Namespace(Arc::clone(&name.namespace)));
+            reads.insert(Dependency::Namespace(Arc::clone(&name.namespace)));
         }
         for kind in steps {
             reads.insert(match kind {
-                MeshKind::Service => Key::Service(name.clone()),
+                MeshKind::Service => Dependency::Service(name.clone()),
                 MeshKind::VirtualService | MeshKind::Route | MeshKind::Target | MeshKind::Rule => {
-                    Key::Object(*kind, name.clone())
+                    Dependency::Object(*kind, name.clone())
                 }
             });
             let annotations = self.annotations(*kind, &name);
@@ -111,7 +103,7 @@ impl Resolver {
             }
         }
         let message = format!(
-            "`{text}`: there is no {} `{}` in namespace `{}`: create it or correct the name",
+            "`{text}`: {} `{}` does not exist in namespace `{}`: create it, or correct the name",
             any_of(&listed),
             name.name,
             name.namespace
@@ -119,13 +111,13 @@ impl Resolver {
         Err(Diagnostic::new(Reason::RefNotFound, message))
     }
 
-    /// The annotations of a thing that exists as an input.
+    /// The annotations of an object, recorded as an input.
     fn annotations(&self, kind: MeshKind, name: &ObjectName) -> Option<&crate::select::Labels> {
         match kind {
             MeshKind::Service => self.world.services.get(name).map(|service| &service.annotations),
             MeshKind::VirtualService | MeshKind::Route | MeshKind::Target | MeshKind::Rule => {
                 let object = self.world.objects.get(&(kind, name.clone()));
-                object.filter(|_| self.is_users(kind, name)).map(|object| &object.annotations)
+                object.filter(|_| self.is_user_object(kind, name)).map(|object| &object.annotations)
             }
         }
     }

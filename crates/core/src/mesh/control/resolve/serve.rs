@@ -1,75 +1,81 @@
-//! VirtualServices and Rules: what each of their proxies gets, as far as their rules lead somewhere.
+//! VirtualServices and Rules: what each of their proxies gets, for the rules that can be resolved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::compile::{Compiled, Way};
-use super::keys::{Key, Node, SetId};
-use super::place::{Claim, Unit};
-use super::sets::Purpose;
-use super::{Resolver, Served};
-use crate::mesh::control::names::Inline;
+use super::assignment::{ConfigUnit, PortClaim};
+use super::compile::RuleOwner;
+use super::compiled::{CompiledRoute, CompiledTarget};
+use super::dependencies::{Dependency, GraphNode, PodSetId};
+use super::pod_sets::SetPurpose;
+use super::state::{Caller, GeneratedUse, Resolver, ServedObject};
+use crate::mesh::control::names::InlineNames;
 use crate::mesh::control::normalize::Normalized;
 use crate::mesh::control::types::{MeshKind, ObjectName, RouteRef, Rule, Rules, VirtualService};
 use crate::mesh::control::world::{ProxyImplementation, Transport};
-use crate::mesh::control::{Diagnostic, Reason, ReasonClass, shim, wire};
+use crate::mesh::control::{Diagnostic, Reason, ReasonClass, l7mp_quirks, wire};
 
-/// A rule with what it needs.
-struct Compiling {
+/// A compiled rule.
+struct CompiledRule {
     rule: wire::Rule,
-    way: Option<Way>,
+    route: Option<CompiledRoute>,
     named: Option<ObjectName>,
     unmet: Vec<Diagnostic>,
 }
 
-/// What an object gives to the proxies of its pods.
-struct Given<'a> {
-    set: SetId,
-    /// What is there whatever becomes of the rules.
-    base: Unit,
-    rules: Vec<Compiling>,
+/// The rules of an object, and the pods they are placed on.
+struct RulePlacement<'a> {
+    set: PodSetId,
+    /// The part that does not depend on the rules.
+    base: ConfigUnit,
+    rules: Vec<CompiledRule>,
     user: (MeshKind, &'a ObjectName),
     selector: &'a str,
 }
 
 impl Resolver {
     pub(super) fn evaluate_virtual_service(&mut self, name: &ObjectName) {
-        let node = Node::VirtualService(name.clone());
+        let node = GraphNode::VirtualService(name.clone());
         let mut reads = BTreeSet::new();
-        let normal = self.normals.virtual_services.get(name).cloned();
-        let after = normal.map(|Normalized { outcome: read, warnings: notes }| {
-            let mut served = Served { notes, ..Served::default() };
+        let normal = self.objects.virtual_services.get(name).cloned();
+        let after = normal.map(|Normalized { outcome: read, warnings: diagnostics }| {
+            let mut served = ServedObject { diagnostics, ..ServedObject::default() };
             match read {
-                Ok(one) => self.serve(name, &one, &mut served, &mut reads),
-                Err(note) => served.refused = Some(note),
+                Ok(one) => self.serve_virtual_service(name, &one, &mut served, &mut reads),
+                Err(diagnostic) => served.refused = Some(diagnostic),
             }
             served
         });
-        self.install(&node, after, reads);
+        self.replace_served(&node, after, reads);
         let callees = self.served.get(&node).map(|served| served.callees.clone()).unwrap_or_default();
-        for concerned in self.loops.set(name, callees) {
-            self.emit(&Key::Loop(concerned));
+        for concerned in self.cycles.set(name, callees) {
+            self.invalidate(&Dependency::Cycle(concerned));
         }
     }
 
     pub(super) fn evaluate_rule(&mut self, name: &ObjectName) {
-        let node = Node::Rule(name.clone());
+        let node = GraphNode::Rule(name.clone());
         let mut reads = BTreeSet::new();
-        let normal = self.normals.rules.get(name).cloned();
-        let after = normal.map(|Normalized { outcome: read, warnings: notes }| {
-            let mut served = Served { notes, ..Served::default() };
+        let normal = self.objects.rules.get(name).cloned();
+        let after = normal.map(|Normalized { outcome: read, warnings: diagnostics }| {
+            let mut served = ServedObject { diagnostics, ..ServedObject::default() };
             let one = match read {
                 Ok(one) => one,
-                Err(note) => {
-                    served.refused = Some(note);
+                Err(diagnostic) => {
+                    served.refused = Some(diagnostic);
                     return served;
                 }
             };
             let full = self.world.settings.domain.full(MeshKind::Rule, name);
-            let mut inline = Inline::default();
-            let mut rule = self.compile_rule((&full, name), &one.rule, "rule", &mut inline, &mut reads);
+            let mut owner = RuleOwner {
+                full_name: &full,
+                namespace: &name.namespace,
+                inline: InlineNames::default(),
+                reads: &mut reads,
+            };
+            let mut rule = self.compile_rule(&one.rule, "rule", &mut owner);
             rule.rule.name = Arc::clone(&full);
-            let set = self.set(Purpose::Placement, &name.namespace, &one.selector);
+            let set = self.set(SetPurpose::Placement, &name.namespace, &one.selector);
             let created = self.world.objects.get(&(MeshKind::Rule, name.clone())).map_or(0, |object| object.created);
             let insertion = wire::Insertion {
                 rulelist: Arc::from(one.rulelist.as_str()),
@@ -77,21 +83,22 @@ impl Resolver {
                 created,
                 rule: full,
             };
-            let base = Unit { insertion: Some(insertion), ..Unit::default() };
+            let base = ConfigUnit { insertion: Some(insertion), ..ConfigUnit::default() };
             let selector = one.selector.key();
-            let given = Given { set, base, rules: vec![rule], user: (MeshKind::Rule, name), selector: &selector };
-            self.spread(&given, &mut served, &mut reads);
+            let given =
+                RulePlacement { set, base, rules: vec![rule], user: (MeshKind::Rule, name), selector: &selector };
+            self.place_rules(&given, &mut served, &mut reads);
             served
         });
-        self.install(&node, after, reads);
+        self.replace_served(&node, after, reads);
     }
 
-    /// Puts what an object gives in place of what it gave.
-    fn install(&mut self, node: &Node, after: Option<Served>, reads: BTreeSet<Key>) {
-        self.reads.set(node, reads);
-        if let Node::VirtualService(name) | Node::Rule(name) = node {
-            let kind = if matches!(node, Node::Rule(_)) { MeshKind::Rule } else { MeshKind::VirtualService };
-            self.touched.objects.insert((kind, name.clone()));
+    /// Replaces what an object puts on proxies.
+    fn replace_served(&mut self, node: &GraphNode, after: Option<ServedObject>, reads: BTreeSet<Dependency>) {
+        self.graph.set(node, reads);
+        if let GraphNode::VirtualService(name) | GraphNode::Rule(name) = node {
+            let kind = if matches!(node, GraphNode::Rule(_)) { MeshKind::Rule } else { MeshKind::VirtualService };
+            self.affected.objects.insert((kind, name.clone()));
         }
         let before = self.served.remove(node);
         let none = BTreeMap::new();
@@ -99,34 +106,41 @@ impl Resolver {
         let new = after.as_ref().map_or(&none, |served| &served.units);
         let pods: BTreeSet<&ObjectName> = old.keys().chain(new.keys()).collect();
         for pod in pods {
-            self.seat(pod, node, new.get(pod));
+            self.assign(pod, node, new.get(pod));
         }
-        let uses = |served: &Option<Served>| served.as_ref().map(|served| served.uses.clone()).unwrap_or_default();
-        self.use_generated(&uses(&before), &uses(&after));
+        let uses =
+            |served: &Option<ServedObject>| served.as_ref().map(|served| served.uses.clone()).unwrap_or_default();
+        self.update_generated_users(&uses(&before), &uses(&after));
         if let Some(after) = after {
             self.served.insert(node.clone(), after);
         }
     }
 
-    fn serve(&mut self, name: &ObjectName, one: &VirtualService, served: &mut Served, reads: &mut BTreeSet<Key>) {
-        let set = self.set(Purpose::Placement, &name.namespace, &one.selector);
+    fn serve_virtual_service(
+        &mut self,
+        name: &ObjectName,
+        one: &VirtualService,
+        served: &mut ServedObject,
+        reads: &mut BTreeSet<Dependency>,
+    ) {
+        let set = self.set(SetPurpose::Placement, &name.namespace, &one.selector);
         let full = self.world.settings.domain.full(MeshKind::VirtualService, name);
         let (rules, list) = match &one.rules {
             Rules::Stub => {
                 served.is_stub = true;
-                reads.insert(Key::Members(Arc::clone(&set)));
+                reads.insert(Dependency::Members(Arc::clone(&set)));
                 served.matched = self.sets.get(&set).map_or(0, |set| set.members.len());
-                if let Err(note) = self.placeable(&set, &mut served.notes) {
-                    served.unmet.push(note);
+                if let Err(diagnostic) = self.check_placement(&set, &mut served.diagnostics) {
+                    served.unmet.push(diagnostic);
                 }
                 return;
             }
             Rules::Named(list) => (Vec::new(), Arc::from(list.as_str())),
             Rules::List(rules) => {
-                let mut inline = Inline::default();
-                let compile = |(place, rule): (usize, &Rule)| {
-                    self.compile_rule((&full, name), rule, &format!("rules[{place}]"), &mut inline, reads)
-                };
+                let inline = InlineNames::default();
+                let mut owner = RuleOwner { full_name: &full, namespace: &name.namespace, inline, reads };
+                let compile =
+                    |(index, rule): (usize, &Rule)| self.compile_rule(rule, &format!("rules[{index}]"), &mut owner);
                 (rules.iter().enumerate().map(compile).collect(), Arc::clone(&full))
             }
         };
@@ -141,139 +155,131 @@ impl Resolver {
         };
         let created =
             self.world.objects.get(&(MeshKind::VirtualService, name.clone())).map_or(0, |object| object.created);
-        let base = Unit {
+        let base = ConfigUnit {
             rulelist: matches!(one.rules, Rules::List(_)).then(|| (Arc::clone(&full), Vec::new())),
             listener: Some(Arc::new(listener)),
-            claim: Claim::of(&one.listener, created),
-            ..Unit::default()
+            claim: PortClaim::of(&one.listener, created),
+            ..ConfigUnit::default()
         };
-        reads.insert(Key::Loop(name.clone()));
+        reads.insert(Dependency::Cycle(name.clone()));
         for rule in &rules {
-            let legs = rule.way.as_ref().map(|way| &way.legs);
-            let named = rule.named.as_ref().and_then(|route| self.routes.get(route)).map(|way| &way.legs);
-            served.callees.extend(legs.or(named).into_iter().flat_map(|legs| legs.callees.clone()));
+            let summary = rule.route.as_ref().map(|route| &route.summary);
+            let named = rule.named.as_ref().and_then(|route| self.routes.get(route)).map(|route| &route.summary);
+            served.callees.extend(summary.or(named).into_iter().flat_map(|summary| summary.callees.clone()));
         }
-        if let Some(note) = self.loop_of(name, reads) {
-            if note.reason == Reason::RouteLoop {
-                served.refused = Some(note);
+        if let Some(diagnostic) = self.find_cycle(name, reads) {
+            if diagnostic.reason == Reason::RouteLoop {
+                served.refused = Some(diagnostic);
                 return;
             }
-            served.notes.push(note);
+            served.diagnostics.push(diagnostic);
         }
         let selector = one.selector.key();
-        let given = Given { set, base, rules, user: (MeshKind::VirtualService, name), selector: &selector };
-        self.spread(&given, served, reads);
+        let given = RulePlacement { set, base, rules, user: (MeshKind::VirtualService, name), selector: &selector };
+        self.place_rules(&given, served, reads);
     }
 
-    /// Whether a chain leads back: on a common pod it is a mistake, over several proxies it may be one.
-    fn loop_of(&mut self, name: &ObjectName, reads: &mut BTreeSet<Key>) -> Option<Diagnostic> {
-        let cycle = self.loops.cycle(name)?.clone();
+    /// Reports a cycle: on a common pod it is an error, over several proxies it may be one.
+    fn find_cycle(&mut self, name: &ObjectName, reads: &mut BTreeSet<Dependency>) -> Option<Diagnostic> {
+        let cycle = self.cycles.cycle(name)?.clone();
         let mut common: Option<BTreeSet<ObjectName>> = None;
         for other in &cycle {
             let Some(selector) = self.virtual_service(other).map(|one| one.selector.clone()) else { continue };
-            let set = self.set(Purpose::Placement, &other.namespace, &selector);
-            reads.insert(Key::Members(Arc::clone(&set)));
+            let set = self.set(SetPurpose::Placement, &other.namespace, &selector);
+            reads.insert(Dependency::Members(Arc::clone(&set)));
             let members = self.sets.get(&set).map(|set| set.members.clone()).unwrap_or_default();
             common = Some(common.map_or(members.clone(), |common| common.intersection(&members).cloned().collect()));
         }
-        let way = cycle.iter().map(|one| format!("`{}`", one.name)).collect::<Vec<_>>().join(", ");
+        let path = cycle.iter().map(|one| format!("`{}`", one.name)).collect::<Vec<_>>().join(", ");
         if common.is_some_and(|common| !common.is_empty()) {
-            let message = format!("the route leads back to its own listener, by {way}: change a destination");
+            let message = format!("the route leads back to its own listener, through {path}: change a destination");
             return Some(Diagnostic::new(Reason::RouteLoop, message));
         }
-        let message = format!("the route may lead back to its own listener over other proxies, by {way}");
+        let message = format!("the route may lead back to its own listener over other proxies, through {path}");
         Some(Diagnostic::new(Reason::PossibleLoop, message))
     }
 
-    fn compile_rule(
-        &mut self,
-        owner: (&Arc<str>, &ObjectName),
-        rule: &Rule,
-        place: &str,
-        inline: &mut Inline,
-        reads: &mut BTreeSet<Key>,
-    ) -> Compiling {
-        let (full, owner) = owner;
+    fn compile_rule(&mut self, rule: &Rule, path: &str, owner: &mut RuleOwner<'_>) -> CompiledRule {
         let mut compiled = wire::Rule {
             name: Arc::from(""),
             matching: rule.matching.clone(),
             rewrite: rule.rewrite.clone(),
             route: None,
             apply: rule.apply.as_deref().map(Arc::from),
-            meets_websocket: false,
+            reaches_websocket: false,
         };
-        let (mut way, mut named, mut unmet) = (None, None, Vec::new());
+        let (mut route, mut named, mut unmet) = (None, None, Vec::new());
         match &rule.route {
-            Some(RouteRef::Inline(route)) => {
-                let made = self.compile_way((full, &owner.namespace), route, None, inline, reads);
+            Some(RouteRef::Inline(inline)) => {
+                let made = self.compile_route(inline, None, owner);
                 compiled.route = Some(Arc::clone(&made.route.name));
-                compiled.meets_websocket = made.legs.meets_websocket;
-                unmet.clone_from(&made.legs.unmet);
-                way = Some(made);
+                compiled.reaches_websocket = made.summary.reaches_websocket;
+                unmet.clone_from(&made.summary.unmet);
+                route = Some(made);
             }
-            Some(RouteRef::Name(text)) => match self.find_route(text, &owner.namespace, reads) {
+            Some(RouteRef::Name(text)) => match self.find_route(text, owner.namespace, owner.reads) {
                 Ok(name) => {
-                    reads.insert(Key::Outcome(Node::Route(name.clone())));
+                    owner.reads.insert(Dependency::Outcome(GraphNode::Route(name.clone())));
                     compiled.route = Some(self.world.settings.domain.full(MeshKind::Route, &name));
                     match self.routes.get(&name) {
-                        Some(way) => {
-                            compiled.meets_websocket = way.legs.meets_websocket;
-                            let within = way.legs.unmet.iter();
-                            unmet.extend(within.map(|note| {
-                                let is_its_own = note.reason.class() == ReasonClass::Invalid;
-                                let reason = if is_its_own { Reason::RefInvalid } else { note.reason };
-                                Diagnostic::new(reason, format!("Route `{}`: {}", name.name, note.message))
+                        Some(route) => {
+                            compiled.reaches_websocket = route.summary.reaches_websocket;
+                            let within = route.summary.unmet.iter();
+                            unmet.extend(within.map(|diagnostic| {
+                                let is_its_own = diagnostic.reason.class() == ReasonClass::Invalid;
+                                let reason = if is_its_own { Reason::RefInvalid } else { diagnostic.reason };
+                                Diagnostic::new(reason, format!("Route `{}`: {}", name.name, diagnostic.message))
                             }));
                         }
                         None => unmet.push(Diagnostic::new(
                             Reason::RefInvalid,
-                            format!("Route `{}` is refused: see its status", name.name),
+                            format!("Route `{}` is invalid: see its status", name.name),
                         )),
                     }
                     named = Some(name);
                 }
-                Err(note) => unmet.push(note),
+                Err(diagnostic) => unmet.push(diagnostic),
             },
             None => {}
         }
-        for note in &mut unmet {
-            note.message = format!("{place}: {}", note.message);
+        for diagnostic in &mut unmet {
+            diagnostic.message = format!("{path}: {}", diagnostic.message);
         }
-        compiled.name = inline.name(full, &compiled.content());
-        Compiling { rule: compiled, way, named, unmet }
+        compiled.name = owner.inline.name(owner.full_name, &compiled.content());
+        CompiledRule { rule: compiled, route, named, unmet }
     }
 
-    /// Gives every proxy of a set what it can have of the rules; a rule that leads nowhere is withdrawn, and with the
-    /// last rule the listener.
-    fn spread(&mut self, given: &Given<'_>, served: &mut Served, reads: &mut BTreeSet<Key>) {
-        let Given { set, base, rules, user, selector } = given;
-        reads.insert(Key::Members(Arc::clone(set)));
+    /// Places the rules on every proxy of a set. A rule that cannot be resolved is left out, and without any rule the
+    /// listener is, too.
+    fn place_rules(&mut self, given: &RulePlacement<'_>, served: &mut ServedObject, reads: &mut BTreeSet<Dependency>) {
+        let RulePlacement { set, base, rules, user, selector } = given;
+        reads.insert(Dependency::Members(Arc::clone(set)));
         let proxies = self.proxies(set);
         served.matched = self.sets.get(set).map_or(0, |set| set.members.len());
         served.naked = served.matched - proxies.len();
-        if let Err(note) = self.placeable(set, &mut served.notes) {
-            served.unmet.push(note);
+        if let Err(diagnostic) = self.check_placement(set, &mut served.diagnostics) {
+            served.unmet.push(diagnostic);
         }
         for rule in rules {
             if let Some(name) = &rule.named {
-                self.touched.objects.insert((MeshKind::Route, name.clone()));
+                self.affected.objects.insert((MeshKind::Route, name.clone()));
             }
             served.unmet.extend(rule.unmet.iter().cloned());
-            served.notes.extend(rule.way.iter().flat_map(|way| way.notes.iter().cloned()));
-            self.note_uses(rule, *user, selector, served);
+            served.diagnostics.extend(rule.route.iter().flat_map(|route| route.diagnostics.iter().cloned()));
+            self.record_uses(rule, *user, selector, served);
         }
         if served.matched > 0 && proxies.is_empty() {
             if user.0 == MeshKind::VirtualService {
-                let message = format!("pods of `{}` run no proxy: add a sidecar or remove `rules`", user.1.name);
+                let message = format!("the pods of `{}` run no proxy: add a sidecar, or remove `rules`", user.1.name);
                 served.refused = Some(Diagnostic::new(Reason::NakedService, message));
             }
             return;
         }
         if served.naked > 0 {
-            let message = format!("{} of {} pods run no proxy and are left out", served.naked, served.matched);
-            served.notes.push(Diagnostic::new(Reason::NakedPods, message));
+            let message = format!("{} of {} pods run no proxy and are skipped", served.naked, served.matched);
+            served.diagnostics.push(Diagnostic::new(Reason::NakedPods, message));
         }
-        let mut units: BTreeMap<BTreeSet<usize>, Option<Arc<Unit>>> = BTreeMap::new();
+        let mut units: BTreeMap<BTreeSet<usize>, Option<Arc<ConfigUnit>>> = BTreeMap::new();
         let mut here: BTreeMap<Diagnostic, (usize, ObjectName)> = BTreeMap::new();
         for pod in proxies {
             let mut dead = BTreeSet::new();
@@ -282,11 +288,11 @@ impl Resolver {
                 if !rule.unmet.is_empty() || blocked.is_some() {
                     dead.insert(place);
                 }
-                if let Some(note) = blocked {
-                    here.entry(note).or_insert((0, pod.clone())).0 += 1;
+                if let Some(diagnostic) = blocked {
+                    here.entry(diagnostic).or_insert((0, pod.clone())).0 += 1;
                 }
             }
-            if self.flavour(&pod) == ProxyImplementation::L7mp {
+            if self.implementation(&pod) == ProxyImplementation::L7mp {
                 remark_l7mp(base, rules, &pod, served);
             }
             let unit = units.entry(dead).or_insert_with_key(|dead| self.unit(base, rules, dead));
@@ -298,50 +304,52 @@ impl Resolver {
         served.unmet.extend(here.into_keys());
     }
 
-    /// Why a pod cannot have a rule, although the rule leads somewhere.
-    fn blocked(&self, rule: &Compiling, pod: &ObjectName) -> Option<Diagnostic> {
-        let inline = rule.way.as_ref().map(|way| &way.legs);
-        let named = rule.named.as_ref().and_then(|name| self.routes.get(name)).map(|way| &way.legs);
-        let legs = inline.or(named)?;
+    /// Why a rule that can be resolved cannot be placed on a pod.
+    fn blocked(&self, rule: &CompiledRule, pod: &ObjectName) -> Option<Diagnostic> {
+        let inline = rule.route.as_ref().map(|route| &route.summary);
+        let named = rule.named.as_ref().and_then(|name| self.routes.get(name)).map(|route| &route.summary);
+        let summary = inline.or(named)?;
         let about = self.world.pods.get(pod)?;
-        if let Some(note) = legs.terms.iter().find_map(|terms| terms.broken_at(self, pod, about)) {
-            return Some(note);
+        if let Some(diagnostic) =
+            summary.constraints.iter().find_map(|constraints| constraints.unmet_by(self, pod, about))
+        {
+            return Some(diagnostic);
         }
-        legs.needs.iter().find_map(|node| match node {
-            Node::Target(name) => {
+        summary.needs.iter().find_map(|node| match node {
+            GraphNode::Target(name) => {
                 let placed = self.targets.get(name)?;
                 if placed.pods.contains(pod) {
                     return None;
                 }
-                let why = placed.broken.get(pod).map(|note| note.message.clone());
-                let why = why.unwrap_or_else(|| "its selector leaves it out: extend the selector".to_owned());
+                let why = placed.broken.get(pod).map(|diagnostic| diagnostic.message.clone());
+                let why = why.unwrap_or_else(|| "its selector does not match the pod: extend the selector".to_owned());
                 let message = format!("Target `{}` is not on pod `{}`: {why}", name.name, pod.name);
                 Some(Diagnostic::new(Reason::TargetNotPlacedHere, message))
             }
-            Node::Generated(generated) => {
-                let compiled: &Compiled = self.generated.get(generated)?.outcome.as_ref().ok()?;
-                compiled.terms.broken_at(self, pod, about)
+            GraphNode::Generated(generated) => {
+                let compiled: &CompiledTarget = self.generated.get(generated)?.outcome.as_ref().ok()?;
+                compiled.constraints.unmet_by(self, pod, about)
             }
-            Node::Set(_) | Node::Route(_) | Node::VirtualService(_) | Node::Rule(_) => None,
+            GraphNode::Set(_) | GraphNode::Route(_) | GraphNode::VirtualService(_) | GraphNode::Rule(_) => None,
         })
     }
 
-    /// What a pod gets when some rules are withdrawn there.
-    fn unit(&self, base: &Unit, rules: &[Compiling], dead: &BTreeSet<usize>) -> Option<Arc<Unit>> {
+    /// The unit of a pod without some of the rules.
+    fn unit(&self, base: &ConfigUnit, rules: &[CompiledRule], dead: &BTreeSet<usize>) -> Option<Arc<ConfigUnit>> {
         if !rules.is_empty() && dead.len() == rules.len() {
             return None;
         }
         let mut unit = base.clone();
         for (_, rule) in rules.iter().enumerate().filter(|(place, _)| !dead.contains(place)) {
-            if let Some(way) = &rule.way {
-                unit.clusters.extend(way.clusters.iter().cloned());
-                unit.routes.push(Arc::clone(&way.route));
-                unit.needs.extend(way.legs.needs.iter().cloned());
+            if let Some(route) = &rule.route {
+                unit.clusters.extend(route.clusters.iter().cloned());
+                unit.routes.push(Arc::clone(&route.route));
+                unit.needs.extend(route.summary.needs.iter().cloned());
             }
             if let Some(name) = &rule.named {
-                unit.needs.insert(Node::Route(name.clone()));
-                let legs = self.routes.get(name).map(|way| &way.legs);
-                unit.needs.extend(legs.into_iter().flat_map(|legs| legs.needs.iter().cloned()));
+                unit.needs.insert(GraphNode::Route(name.clone()));
+                let summary = self.routes.get(name).map(|route| &route.summary);
+                unit.needs.extend(summary.into_iter().flat_map(|summary| summary.needs.iter().cloned()));
             }
             if let Some((_, list)) = &mut unit.rulelist {
                 list.push(Arc::clone(&rule.rule.name));
@@ -352,52 +360,67 @@ impl Resolver {
     }
 
     /// Who makes generated Targets necessary: the object that names them, for the pods of the one that calls.
-    fn note_uses(&self, rule: &Compiling, user: (MeshKind, &ObjectName), selector: &str, served: &mut Served) {
-        let mut note = |needs: &BTreeSet<Node>, namer: (MeshKind, ObjectName)| {
+    fn record_uses(
+        &self,
+        rule: &CompiledRule,
+        user: (MeshKind, &ObjectName),
+        selector: &str,
+        served: &mut ServedObject,
+    ) {
+        let namespace = &user.1.namespace;
+        let mut add = |needs: &BTreeSet<GraphNode>, user: (MeshKind, ObjectName)| {
             for node in needs {
-                if let Node::Generated(generated) = node {
-                    let caller = (Arc::clone(&user.1.namespace), Arc::from(selector));
-                    served.uses.insert((generated.clone(), namer.clone(), caller));
+                if let GraphNode::Generated(target) = node {
+                    let caller = Caller { namespace: Arc::clone(namespace), selector: Arc::from(selector) };
+                    let target = target.clone();
+                    served.uses.insert(GeneratedUse { target, user: user.clone(), caller });
                 }
             }
         };
-        if let Some(way) = &rule.way {
-            note(&way.legs.needs, (user.0, user.1.clone()));
+        if let Some(route) = &rule.route {
+            add(&route.summary.needs, (user.0, user.1.clone()));
         }
-        if let Some((name, way)) = rule.named.as_ref().and_then(|name| Some((name, self.routes.get(name)?))) {
-            note(&way.legs.needs, (MeshKind::Route, name.clone()));
+        if let Some((name, route)) = rule.named.as_ref().and_then(|name| Some((name, self.routes.get(name)?))) {
+            add(&route.summary.needs, (MeshKind::Route, name.clone()));
         }
     }
 
-    /// Ports that other programs of the pod, or of its node, may want.
-    fn remark_ports(&self, name: &ObjectName, unit: &Unit, served: &mut Served, reads: &mut BTreeSet<Key>) {
+    /// Warns about ports that other containers of the pod, or of its node, may use.
+    fn remark_ports(
+        &self,
+        name: &ObjectName,
+        unit: &ConfigUnit,
+        served: &mut ServedObject,
+        reads: &mut BTreeSet<Dependency>,
+    ) {
         let Some((transport, port)) = unit.claim.as_ref().map(|claim| claim.port) else { return };
         let Some(pod) = self.world.pods.get(name) else { return };
         let mut clashes = pod.declares(transport, port);
         if pod.host_network {
-            reads.insert(Key::HostPorts(Arc::clone(&pod.node)));
+            reads.insert(Dependency::HostPorts(Arc::clone(&pod.node)));
             let others = self.host_ports.get(&(Arc::clone(&pod.node), transport, port));
             clashes |= others.is_some_and(|others| others.iter().any(|other| other != name));
         }
-        let said = served.notes.iter().any(|note| note.reason == Reason::PortMayClash);
+        let said = served.diagnostics.iter().any(|diagnostic| diagnostic.reason == Reason::PortMayClash);
         if clashes && !said {
             let word = if transport == Transport::Udp { "UDP" } else { "TCP" };
             let message = format!("{word} port {port} is declared by another container at pod `{}`", name.name);
-            served.notes.push(Diagnostic::new(Reason::PortMayClash, message));
+            served.diagnostics.push(Diagnostic::new(Reason::PortMayClash, message));
         }
     }
 }
 
 /// What a real l7mp may do otherwise than asked.
-fn remark_l7mp(base: &Unit, rules: &[Compiling], pod: &ObjectName, served: &mut Served) {
+fn remark_l7mp(base: &ConfigUnit, rules: &[CompiledRule], pod: &ObjectName, served: &mut ServedObject) {
     let Some(listener) = &base.listener else { return };
     let mut say = |reason: Reason, message: String| {
-        if !served.notes.iter().any(|note| note.reason == reason) {
-            served.notes.push(Diagnostic::new(reason, message));
+        if !served.diagnostics.iter().any(|diagnostic| diagnostic.reason == reason) {
+            served.diagnostics.push(Diagnostic::new(reason, message));
         }
     };
-    if rules.iter().any(|rule| shim::may_miss(&rule.rule, listener.protocol)) {
-        let message = format!("the l7mp on pod `{}` sees IPv4 addresses as ::ffff:...: use `test` or `in`", pod.name);
+    if rules.iter().any(|rule| l7mp_quirks::may_miss(&rule.rule, listener.protocol)) {
+        let message =
+            format!("the l7mp on pod `{}` reports IPv4 addresses as ::ffff:...: use `test` or `in`", pod.name);
         say(Reason::AddressMayMiss, message);
     }
     if !listener.extension_options.is_empty() || listener.tls.is_some() {

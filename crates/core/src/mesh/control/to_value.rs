@@ -1,4 +1,4 @@
-//! The normal form as JSON: what `portolan why -o yaml` prints, and the contents that names are made of.
+//! The normal form as JSON: for `portolan why -o yaml`, and for the names of inline objects.
 
 use serde_json::{Map, Value, json};
 

@@ -1,24 +1,24 @@
-//! What a real l7mp needs to be told differently, so that it does what was asked for. Our proxy needs none of it.
+//! Adapts configuration to a real l7mp, so that it behaves as specified. A Portolan proxy needs none of it.
 
 use serde_json::{Map, Value, json};
 
 use super::types::Protocol;
 use super::wire;
 
-/// Where a real l7mp keeps what a JSONSocket client sent.
+/// Where l7mp keeps the metadata that a JSONSocket client sent.
 const RECEIVED: &str = "/JSONSocket";
 
-/// A cluster as a real l7mp needs it; `from_json` says that only JSONSocket listeners lead to it.
+/// A cluster as l7mp needs it; `from_json` means that only JSONSocket listeners use it.
 pub(super) fn cluster(cluster: &wire::Cluster, from_json: bool) -> wire::Cluster {
     let mut made = wire::Cluster { options: Map::new(), tls: None, ..cluster.clone() };
-    // S2: labels do not travel by themselves
+    // S2: labels are not forwarded by default
     if made.protocol == Protocol::JsonSocket
         && let Value::Object(spec) = &mut made.spec
     {
         spec.entry("header").or_insert_with(|| json!([{"path": {"from": "/labels", "to": "/labels"}}]));
         spec.remove("handshake");
     }
-    // S3, S4: received labels lie elsewhere
+    // S3, S4: received labels are stored elsewhere
     if from_json {
         for key in [made.spec.get_mut("query"), made.loadbalancer.as_mut().and_then(|one| one.get_mut("key"))] {
             if let Some(Value::String(path)) = key {
@@ -26,7 +26,7 @@ pub(super) fn cluster(cluster: &wire::Cluster, from_json: bool) -> wire::Cluster
             }
         }
     }
-    // it reaches UDP endpoints over IPv4 only
+    // it supports UDP endpoints over IPv4 only
     let opened = made.spec.get("transport").unwrap_or(&made.spec);
     if opened.get("protocol").is_some_and(|protocol| protocol == "UDP") {
         let is_v6 = |endpoint: &wire::Endpoint| {
@@ -34,20 +34,20 @@ pub(super) fn cluster(cluster: &wire::Cluster, from_json: bool) -> wire::Cluster
         };
         made.endpoints.retain(|endpoint| !is_v6(endpoint));
     }
-    // an endpoint takes all or nothing: there is no draining
+    // it does not support draining
     for endpoint in &mut made.endpoints {
         endpoint.draining = false;
     }
     made
 }
 
-/// A rule as a real l7mp needs it behind a listener of this protocol.
+/// A rule as l7mp needs it behind a listener of this protocol.
 pub(super) fn rule(rule: &wire::Rule, listener: Option<Protocol>) -> wire::Rule {
     let mut made = rule.clone();
     let Some(listener) = listener else { return made };
     let has_http = matches!(listener, Protocol::WebSocket | Protocol::Http);
-    // S1: a WebSocket client copies headers, which must be there
-    if made.meets_websocket && !has_http && !made.rewrite.iter().any(|(path, _)| is_below(path, "/HTTP")) {
+    // S1: a WebSocket client copies headers, which must exist
+    if made.reaches_websocket && !has_http && !made.rewrite.iter().any(|(path, _)| is_below(path, "/HTTP")) {
         made.rewrite.push(("/HTTP/headers".to_owned(), json!({})));
     }
     if let Some(matching) = &mut made.matching {
@@ -55,13 +55,13 @@ pub(super) fn rule(rule: &wire::Rule, listener: Option<Protocol>) -> wire::Rule 
             relocate(matching);
         }
         if matches!(listener, Protocol::Tcp | Protocol::WebSocket | Protocol::Http) {
-            clothe(matching);
+            match_mapped_addresses(matching);
         }
     }
     made
 }
 
-/// A listener as a real l7mp needs it: nothing that only our proxy does.
+/// A listener as l7mp needs it, without the options of Portolan.
 pub(super) fn listener(listener: &wire::Listener) -> wire::Listener {
     wire::Listener { extension_options: Map::new(), tls: None, ..listener.clone() }
 }
@@ -77,11 +77,11 @@ fn relocate(matching: &mut Value) {
     }
 }
 
-/// S6: IPv4 addresses come in IPv6 clothes, so a test of one is a test of both.
-fn clothe(matching: &mut Value) {
+/// S6: IPv4 addresses are reported as IPv4-mapped IPv6 addresses, so a test must match both.
+fn match_mapped_addresses(matching: &mut Value) {
     let Value::Object(part) = matching else { return };
     for part in part.get_mut("apply").and_then(Value::as_array_mut).into_iter().flatten() {
-        clothe(part);
+        match_mapped_addresses(part);
     }
     let path = part.get("path").and_then(Value::as_str).unwrap_or_default();
     if !matches!(path, "/IP/src_addr" | "/IP/dst_addr") {
@@ -115,7 +115,7 @@ fn is_below(path: &str, root: &str) -> bool {
     path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a match tests addresses in a way that a real l7mp may miss.
+/// Whether a match tests addresses in a way that l7mp may not match.
 pub(super) fn may_miss(rule: &wire::Rule, listener: Protocol) -> bool {
     fn tests(part: &Value) -> bool {
         let on_address = matches!(part.get("path").and_then(Value::as_str), Some("/IP/src_addr" | "/IP/dst_addr"));
@@ -139,7 +139,7 @@ mod tests {
             rewrite: Vec::new(),
             route: None,
             apply: None,
-            meets_websocket: true,
+            reaches_websocket: true,
         }
     }
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_were_received_are_looked_for_where_they_lie() {
+    fn received_labels_are_read_from_where_l7mp_stores_them() {
         let test = json!({"op": "not", "apply": [{"op": "test", "path": "/labels/a", "value": 1}]});
         let made = rule(&a_rule(test.clone()), Some(Protocol::JsonSocket)).matching.unwrap();
         assert_eq!(made["apply"][0]["path"], "/JSONSocket/labels/a");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_addresses_see_through_clothes_where_l7mp_has_them() {
+    fn tests_of_addresses_match_mapped_ones_where_l7mp_reports_them() {
         let test = json!({"op": "test", "path": "/IP/src_addr", "value": "10.0.0.1"});
         let made = rule(&a_rule(test.clone()), Some(Protocol::Tcp)).matching.unwrap();
         assert_eq!(made["op"], "or");

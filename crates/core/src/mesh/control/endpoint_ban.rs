@@ -1,24 +1,24 @@
-//! Which addresses tenants may reach through a proxy: gateways often sit on the host's network.
+//! Which addresses endpoints may have: proxies on the host network could otherwise reach the node and the control plane.
 
 use std::net::IpAddr;
 
 use super::types::Protocol;
 use super::world::Settings;
 
-/// What keeps an address from being an endpoint, and where.
+/// Where an address is not allowed as an endpoint, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ban {
+pub(super) enum EndpointBan {
     /// Nowhere.
     None,
-    /// On pods that share their node's network.
+    /// On pods on the host network.
     HostNetwork(&'static str),
     /// Everywhere.
     Everywhere(&'static str),
 }
 
 impl Settings {
-    /// Whether an endpoint of this address is allowed; names are checked again by the proxy when they are resolved.
-    pub(super) fn ban(&self, protocol: Protocol, address: &str) -> Ban {
+    /// Checks the address of an endpoint; the proxy checks DNS names again when it resolves them.
+    pub(super) fn ban(&self, protocol: Protocol, address: &str) -> EndpointBan {
         if protocol == Protocol::UnixDomainSocket {
             return file(address);
         }
@@ -28,8 +28,8 @@ impl Settings {
         }
     }
 
-    /// Whether an endpoint of this address is allowed.
-    pub(super) fn ban_ip(&self, ip: IpAddr) -> Ban {
+    /// Checks the IP address of an endpoint.
+    pub(super) fn ban_ip(&self, ip: IpAddr) -> EndpointBan {
         let ip = ip.to_canonical();
         let link_local = match ip {
             IpAddr::V4(v4) => v4.is_link_local(),
@@ -37,55 +37,55 @@ impl Settings {
         };
         let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[0] == 0);
         if link_local {
-            Ban::Everywhere("it is link-local, where cloud metadata lives")
+            EndpointBan::Everywhere("it is link-local, like the metadata service of clouds")
         } else if ip.is_multicast() || ip.is_unspecified() || broadcast {
-            Ban::Everywhere("it is no address of one host")
+            EndpointBan::Everywhere("it is not a unicast address")
         } else if self.api_servers.contains(&ip) {
-            Ban::Everywhere("it is the API server's")
+            EndpointBan::Everywhere("it belongs to the API server")
         } else if self.denied_endpoints.iter().any(|range| range.contains(&ip)) {
-            Ban::Everywhere("it is in a range of --mesh-deny-endpoint")
+            EndpointBan::Everywhere("it is in a range of --mesh-deny-endpoint")
         } else if self.loopback_pods.is_some_and(|range| range.contains(&ip)) {
-            Ban::None
+            EndpointBan::None
         } else if ip.is_loopback() {
-            Ban::HostNetwork("it is the node's own loopback")
+            EndpointBan::HostNetwork("it is the loopback address of the node")
         } else if self.nodes.contains(&ip) {
-            Ban::HostNetwork("it is a node's")
+            EndpointBan::HostNetwork("it belongs to a node")
         } else {
-            Ban::None
+            EndpointBan::None
         }
     }
 }
 
-fn file(path: &str) -> Ban {
+fn file(path: &str) -> EndpointBan {
     if path.starts_with('/') && !path.split('/').any(|part| part == "..") {
-        Ban::None
+        EndpointBan::None
     } else {
-        Ban::Everywhere("a socket is named by a whole path without `..`")
+        EndpointBan::Everywhere("the path of a socket must be absolute and without `..`")
     }
 }
 
-/// A DNS name. What some resolvers read as an address (`127.1`, `0x7f000001`) would slip through, so it is none.
-fn name(name: &str, domain: &str) -> Ban {
+/// Checks a DNS name. Names that some resolvers read as addresses (`127.1`, `0x7f000001`) are not allowed.
+fn name(name: &str, domain: &str) -> EndpointBan {
     let plain = name.trim_end_matches('.').to_ascii_lowercase();
     let last = plain.rsplit('.').next().unwrap_or_default();
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     if plain.is_empty() || plain.len() > 253 || !plain.chars().all(is_letter) {
-        return Ban::Everywhere("it is neither an address nor a DNS name");
+        return EndpointBan::Everywhere("it is neither an address nor a DNS name");
     }
     if last.starts_with("0x") || last.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Ban::Everywhere("it is an address in disguise");
+        return EndpointBan::Everywhere("it is an IP address in another notation");
     }
     if plain == "localhost" || plain.ends_with(".localhost") {
-        return Ban::HostNetwork("it is the node's own loopback");
+        return EndpointBan::HostNetwork("it is the loopback address of the node");
     }
     let short = plain.strip_suffix(&format!(".{domain}")).unwrap_or(&plain);
     if matches!(short, "kubernetes" | "kubernetes.default" | "kubernetes.default.svc") {
-        return Ban::Everywhere("it is the API server's");
+        return EndpointBan::Everywhere("it belongs to the API server");
     }
     if matches!(&*plain, "metadata" | "metadata.google.internal" | "instance-data") {
-        return Ban::Everywhere("it is the cloud's metadata");
+        return EndpointBan::Everywhere("it is the metadata service of a cloud");
     }
-    Ban::None
+    EndpointBan::None
 }
 
 #[cfg(test)]
@@ -131,17 +131,17 @@ mod tests {
             ("http://x/", 2),
         ] {
             let found = match settings.ban(Protocol::Udp, address) {
-                Ban::None => 0,
-                Ban::HostNetwork(_) => 1,
-                Ban::Everywhere(_) => 2,
+                EndpointBan::None => 0,
+                EndpointBan::HostNetwork(_) => 1,
+                EndpointBan::Everywhere(_) => 2,
             };
             assert_eq!(found, ban, "{address}");
         }
         let laptop = Settings { loopback_pods: "127.77.0.0/16".parse().ok(), ..settings.clone() };
-        assert_eq!(laptop.ban(Protocol::Udp, "127.77.0.3"), Ban::None);
-        assert!(matches!(laptop.ban(Protocol::Udp, "127.0.0.1"), Ban::HostNetwork(_)));
-        assert_eq!(settings.ban(Protocol::UnixDomainSocket, "/var/run/x.sock"), Ban::None);
-        assert!(matches!(settings.ban(Protocol::UnixDomainSocket, "/var/run/../x"), Ban::Everywhere(_)));
-        assert!(matches!(settings.ban(Protocol::UnixDomainSocket, "x.sock"), Ban::Everywhere(_)));
+        assert_eq!(laptop.ban(Protocol::Udp, "127.77.0.3"), EndpointBan::None);
+        assert!(matches!(laptop.ban(Protocol::Udp, "127.0.0.1"), EndpointBan::HostNetwork(_)));
+        assert_eq!(settings.ban(Protocol::UnixDomainSocket, "/var/run/x.sock"), EndpointBan::None);
+        assert!(matches!(settings.ban(Protocol::UnixDomainSocket, "/var/run/../x"), EndpointBan::Everywhere(_)));
+        assert!(matches!(settings.ban(Protocol::UnixDomainSocket, "x.sock"), EndpointBan::Everywhere(_)));
     }
 }

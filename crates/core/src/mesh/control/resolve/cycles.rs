@@ -1,44 +1,44 @@
-//! Chains of VirtualServices that lead back to where they began.
+//! Cycles of VirtualServices that call each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::mesh::control::types::ObjectName;
 
-/// Which VirtualService leads to which, and who is on a way back to itself.
+/// The call graph of VirtualServices, and its cycles.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Loops {
+pub(super) struct CallCycles {
     edges: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
-    /// Everybody on a chain that leads back, with all others on it.
+    /// The members of the cycles of each VirtualService.
     cycles: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
 }
 
-impl Loops {
-    /// All VirtualServices on chains that lead from one back to it.
+impl CallCycles {
+    /// All VirtualServices on cycles through one of them.
     pub(super) fn cycle(&self, of: &ObjectName) -> Option<&BTreeSet<ObjectName>> {
         self.cycles.get(of)
     }
 
-    /// Notes where one leads, and gives back those for whom it makes a difference.
+    /// Replaces the callees of a VirtualService, and returns those whose cycles changed.
     pub(super) fn set(&mut self, from: &ObjectName, to: BTreeSet<ObjectName>) -> Vec<ObjectName> {
         if self.edges.get(from).unwrap_or(&BTreeSet::new()) == &to {
             return Vec::new();
         }
-        // a chain back through `from` has only members that `from` leads to
-        let mut concerned = self.ahead(from);
+        // a cycle through `from` only has members that are reachable from it
+        let mut candidates = self.reachable(from);
         if to.is_empty() {
             self.edges.remove(from);
         } else {
             self.edges.insert(from.clone(), to);
         }
-        concerned.extend(self.ahead(from));
-        concerned.insert(from.clone());
+        candidates.extend(self.reachable(from));
+        candidates.insert(from.clone());
         let differs = |one: &ObjectName| {
-            let ahead = self.ahead(one);
+            let reachable = self.reachable(one);
             let cycle: BTreeSet<ObjectName> =
-                ahead.iter().filter(|other| self.ahead(other).contains(one)).cloned().collect();
+                reachable.iter().filter(|other| self.reachable(other).contains(one)).cloned().collect();
             (self.cycles.get(one).unwrap_or(&BTreeSet::new()) != &cycle).then_some((one.clone(), cycle))
         };
-        let changed: Vec<_> = concerned.iter().filter_map(differs).collect();
+        let changed: Vec<_> = candidates.iter().filter_map(differs).collect();
         let mut names = Vec::new();
         for (name, cycle) in changed {
             names.push(name.clone());
@@ -51,8 +51,8 @@ impl Loops {
         names
     }
 
-    /// Everybody that one leads to, over any number of others.
-    fn ahead(&self, from: &ObjectName) -> BTreeSet<ObjectName> {
+    /// All VirtualServices that are reachable from one.
+    fn reachable(&self, from: &ObjectName) -> BTreeSet<ObjectName> {
         let mut seen = BTreeSet::new();
         let mut left: Vec<&ObjectName> = self.edges.get(from).into_iter().flatten().collect();
         while let Some(next) = left.pop() {
@@ -77,8 +77,8 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_back_concerns_exactly_its_members() {
-        let mut loops = Loops::default();
+    fn a_cycle_changes_exactly_its_members() {
+        let mut loops = CallCycles::default();
         assert!(loops.set(&name("a"), to(&["b"])).is_empty());
         assert!(loops.set(&name("b"), to(&["c", "x"])).is_empty());
         assert_eq!(loops.set(&name("c"), to(&["a"])), [name("a"), name("b"), name("c")]);
