@@ -165,7 +165,9 @@ impl SharedWatch {
         let revision = not_stale(*position, revision.ok_or(ListError::NoRevision)?)?;
         *position = revision;
         self.metrics.relists.get_or_create(&self.label).inc();
-        listings.into_iter().for_each(|listing| listing.complete(revision));
+        for listing in listings {
+            listing.complete(revision);
+        }
         self.count_undecodable();
         Ok(())
     }
@@ -258,7 +260,9 @@ impl SharedWatch {
 
     /// Tells all subscribers that the kind is not served; true if each of them expects that it may not be.
     fn not_served(&self) -> bool {
-        self.subscribers.read().iter().fold(true, |expected, subscriber| subscriber.not_served() && expected)
+        // every subscriber must hear of it, so this does not stop at the first
+        let expected: Vec<bool> = self.subscribers.read().iter().map(|subscriber| subscriber.not_served()).collect();
+        expected.into_iter().all(|expected| expected)
     }
 
     /// Waits, but not once a subscriber asks for a new list.

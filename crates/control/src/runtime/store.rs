@@ -429,6 +429,7 @@ mod tests {
         Store::new(Arc::default(), Arc::default(), Some(Packing::with(Phrases::new(&[]))))
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "stores take the outcome of decoding")]
     fn entry(store: &Store<ConfigMap>, object: ConfigMap) -> Decoded<ConfigMap> {
         Ok(store.entry(Arc::new(Key::of(&object)), object))
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, CustomResource};
-use portolan_control::agent::simulated;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::metrics::{KindLabel, Metrics};
 use portolan_control::runtime::ready::Readiness;
@@ -16,6 +15,7 @@ use portolan_control::runtime::store::{Key, Store};
 use portolan_control::runtime::tasks::Tasks;
 use portolan_control::runtime::watch::{Kind, Selection, WatchRegistry, Watches};
 use portolan_control::{egress, install, mesh};
+use portolan_simulator::agents;
 use portolan_testkit::{Exchange, FaultProxy, Faults, WatchStep};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -323,7 +323,7 @@ async fn capabilities_share_one_watch_per_kind_on_the_embedded_server() -> anyho
     let process = Process::start(proxy.client(), options, |ctx, registry| {
         drop(egress::start(ctx, registry, egress::Options::default()));
         drop(mesh::start(ctx, registry, mesh::Options::default()));
-        simulated::start(ctx);
+        agents::start(ctx);
     })?;
     eventually("every watch has synced", async || Ok(process.ctx().readiness.is_ready())).await?;
     let watched = || proxy.trace().into_iter().filter(Exchange::is_watch).collect::<Vec<_>>();

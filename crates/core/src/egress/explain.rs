@@ -100,7 +100,8 @@ pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
     }
     match planner.node_name(allocation.node) {
         None => {
-            steps.push(step(ExplainTopic::Node, "no node can hold it; its policies keep it and wait for a node".into()))
+            steps
+                .push(step(ExplainTopic::Node, "no node can hold it; its policies keep it and wait for a node".into()));
         }
         Some(node) => {
             let candidate =

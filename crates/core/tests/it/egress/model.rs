@@ -600,8 +600,7 @@ impl Model<'_> {
                     epoch: allocation.epoch,
                 };
                 let outside_pool = !self.world.gateways[&allocation.gateway].pool.contains(a);
-                plan.addresses
-                    .insert(a, PlannedAddress { record: record, standby: self.standby(allocation), outside_pool });
+                plan.addresses.insert(a, PlannedAddress { record, standby: self.standby(allocation), outside_pool });
             }
             for user in &allocation.users {
                 let binding =

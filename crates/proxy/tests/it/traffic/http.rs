@@ -2,8 +2,8 @@
 
 use super::lab::{Lab, UdpEcho, free_port, tcp_client, until};
 use super::websocket::read_head;
+use portolan_core::mesh::TERM_HEADER;
 use portolan_proxy::proto::http1::{Body, Chunks, HeadLimits, parse_head};
-use portolan_proxy::rest::TERM_HEADER;
 use portolan_proxy::rest::exchange::Request;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
