@@ -44,7 +44,8 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use self::act::{Acting, Writes};
+use self::act::Writes;
+use self::act::acting::Acting;
 use self::claim_gc::ClaimGc;
 use self::events::{Failovers, GatewayEvents};
 use self::metrics::Metrics;

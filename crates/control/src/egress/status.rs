@@ -14,7 +14,7 @@ use portolan_api::well_known::{conditions, reasons};
 use portolan_core::egress::{Binding, Eip, GatewayName, PolicyName, Unmet};
 use tokio::time::Instant;
 
-use super::act::Acting;
+use super::act::acting::Acting;
 use super::model::{Model, phase};
 use super::observe::Cache;
 use super::selected::Shadow;

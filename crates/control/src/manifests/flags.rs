@@ -5,7 +5,7 @@
 use clap::{Arg, ArgAction};
 use serde_json::{Value, json};
 
-use super::NOTICE;
+use super::form::NOTICE;
 use crate::runtime::capability::{Capability, names};
 
 /// A flag, and how its value is written.

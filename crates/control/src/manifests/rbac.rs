@@ -1,6 +1,6 @@
 //! The roles of the operator: what its capabilities do with their kinds, and what every operator needs.
 
-use super::{Form, metadata};
+use super::form::{Form, metadata};
 use crate::runtime::capability::{Capability, Kind};
 
 /// The service account with its roles.

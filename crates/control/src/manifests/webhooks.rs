@@ -1,6 +1,6 @@
 //! The webhook configurations of all capabilities.
 
-use super::{Form, metadata};
+use super::form::{Form, metadata};
 use crate::runtime::capability::Capability;
 use crate::runtime::webhook::Hook;
 

@@ -25,6 +25,7 @@ mod options;
 mod owner;
 pub mod pod;
 mod query;
+mod settings;
 mod snapshot;
 mod status;
 mod validate;
@@ -34,14 +35,13 @@ pub use ipnet::IpNet;
 pub use observe::Cache;
 pub use portolan_core::mesh::control::{ClusterDomain, CrossNamespace, Settings};
 pub use portolan_drivers::l7mp::{ClientCertificate, TlsFileError, TlsFiles};
+pub use settings::Options;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_core::mesh::control::{Change, Resolver};
 use prometheus_client::registry::Registry;
-use rustls::ClientConfig;
 use tokio::time::Instant;
 
 use self::act::fleet::{Fleet, MemberChange};
@@ -58,32 +58,6 @@ use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
 use crate::runtime::lease::Term;
 use crate::runtime::reconcile::{Next, Reconciler};
 use crate::runtime::write::Writer;
-
-/// How the mesh runs.
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub settings: Settings,
-    /// Objects of the operator that l7mp shipped are taken over on proxies.
-    pub adopt_legacy: bool,
-    /// Name of the Secret with the token of a namespace's proxies.
-    pub token_secret: String,
-    /// Proxies are spoken to with TLS: whom to trust, and who we are.
-    pub proxy_tls: Option<Arc<ClientConfig>>,
-    /// Looks after this namespace only; empty for all.
-    pub namespace: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            settings: Settings::default(),
-            adopt_legacy: true,
-            token_secret: "portolan-proxy".to_owned(),
-            proxy_tls: None,
-            namespace: String::new(),
-        }
-    }
-}
 
 /// The mesh as a value.
 pub const CAPABILITY: Capability = Capability {

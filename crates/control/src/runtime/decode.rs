@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::kind::Kind;
 use super::store::{Key, Undecodable};
-use super::watch::Kind;
 
 /// One page of a list, its objects still undecoded.
 #[derive(Debug, Deserialize)]

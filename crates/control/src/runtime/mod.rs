@@ -28,6 +28,8 @@ pub mod endpoint;
 pub mod error;
 pub mod events;
 pub mod fence;
+mod key;
+mod kind;
 pub mod lease;
 pub mod metrics;
 pub mod overlay;

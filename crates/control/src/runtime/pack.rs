@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 
 use serde::Serialize;
 
+use super::kind::Kind;
 use super::store::Key;
-use super::watch::Kind;
 
 /// Text that many objects of a capability contain; each phrase is stored as one byte.
 ///

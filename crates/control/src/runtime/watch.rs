@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::{Client, Resource};
+use kube::Client;
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tracing::{Instrument, info_span};
 
@@ -20,12 +19,7 @@ use super::shared_watch::{Listing, SharedWatch, Source, Subscriber};
 use super::store::{Batch, Decoded, Key, Store, Undecodable};
 use super::tasks::Tasks;
 
-/// A kind that can be watched: known at compile time and readable.
-pub trait Kind:
-    Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static
-{
-}
-impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static> Kind for K {}
+pub use super::kind::Kind;
 
 /// Which objects of a kind to watch, and what to keep of them.
 #[derive(Debug, Clone)]

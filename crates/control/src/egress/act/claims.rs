@@ -14,7 +14,7 @@ use portolan_core::net::claim_name;
 use super::super::claim_gc::ClaimGc;
 use super::super::model::Model;
 use super::super::observe::Cache;
-use super::Acting;
+use super::acting::Acting;
 use crate::runtime::Error;
 use crate::runtime::due::Prepared;
 use crate::runtime::endpoint::Part;

@@ -4,7 +4,7 @@ use kube::api::ObjectMeta;
 use portolan_api::egress::EgressClusterInfo;
 
 use super::super::ranges;
-use super::Acting;
+use super::acting::Acting;
 use crate::runtime::due::Prepared;
 use crate::runtime::store::Key;
 

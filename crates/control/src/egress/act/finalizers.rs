@@ -7,7 +7,7 @@ use portolan_core::egress::GatewayName;
 
 use super::super::model::Model;
 use super::super::observe::Cache;
-use super::Acting;
+use super::acting::Acting;
 use crate::runtime::due::Prepared;
 use crate::runtime::endpoint::Part;
 use crate::runtime::store::Key;

@@ -1,5 +1,6 @@
 //! Plan -> due writes. The claims are the truth and come first; a failure of one object delays no other.
 
+pub(super) mod acting;
 mod claims;
 mod cluster_info;
 mod finalizers;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 pub use tunnels::Subnets;
 
+use self::acting::Acting;
 use self::claims::Standbys;
 use self::tunnels::{Numbering, Reserved};
 use super::claim_gc::ClaimGc;
@@ -21,16 +23,7 @@ use super::model::{Dirty, Model};
 use super::observe::Cache;
 use super::status;
 use crate::runtime::due::{DueWrites, Pace, WriteQueues};
-use crate::runtime::events::Recorder;
 use crate::runtime::write::Writer;
-
-/// What writes are prepared from, and sent with.
-pub(super) struct Acting<'a> {
-    pub(super) writer: &'a Writer,
-    pub(super) recorder: &'a Recorder,
-    pub(super) cache: &'a Cache,
-    pub(super) model: &'a Model,
-}
 
 /// Everything that is yet to be written in this term.
 pub(super) struct Writes {

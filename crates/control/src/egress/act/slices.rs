@@ -11,7 +11,7 @@ use portolan_core::egress::PolicyName;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Acting;
+use super::acting::Acting;
 use crate::runtime::Error;
 use crate::runtime::due::Prepared;
 use crate::runtime::store::{Key, Store};

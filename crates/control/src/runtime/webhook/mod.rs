@@ -16,6 +16,7 @@
 //! Admission has no side effects: handlers are synchronous functions of the request. Controllers validate again,
 //! so a missing webhook breaks nothing.
 
+mod error;
 mod hook;
 mod keeper;
 mod metrics;
@@ -28,7 +29,6 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,6 +42,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
+pub use error::Error;
 pub use hook::Hook;
 pub use review::{Denied, Warnings, Webhooks};
 pub use rotation::Schedule;
@@ -53,9 +54,6 @@ use metrics::Metrics;
 use publish::Publisher;
 use secret::Store;
 use server::{Resolver, Server};
-
-/// The field manager of what we write.
-const MANAGER: &str = "portolan-webhook";
 
 /// Where the webhook lives.
 #[derive(Debug, Clone)]
@@ -106,56 +104,6 @@ pub struct Status {
     /// The webhook configurations that are not installed.
     pub missing: Vec<String>,
     pub serving_expires: Option<Timestamp>,
-}
-
-/// Why the webhook cannot start, or what it tries again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The port is taken, or the address is not ours.
-    #[error("cannot listen for webhook calls on {listen}: {cause}: choose another address or port")]
-    Listen { listen: SocketAddr, cause: io::Error },
-    /// The client authority is not PEM, or holds no certificate.
-    #[error("the client CA cannot be used: {problem}: give the PEM file that signs the API servers' certificates")]
-    InvalidClientCa { problem: String },
-    /// No serving name at all.
-    #[error("no name to serve under: give the DNS name of the webhook's Service")]
-    NoName,
-    /// A certificate could not be made or used.
-    #[error(transparent)]
-    Certificate(#[from] portolan_certs::Error),
-    /// The TLS library refused a setting.
-    #[error("setting up TLS failed: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The stage of a rotation could not be written down.
-    #[error("recording the rotation failed: {cause}")]
-    Record { cause: serde_json::Error },
-    /// The Secret holds something else.
-    #[error("{what} holds something that is not ours: name another Secret, or delete this one")]
-    ForeignSecret { what: String },
-    /// A request to the API server failed.
-    #[error("{doing} {what} failed: {cause}")]
-    Request { doing: &'static str, what: String, cause: Box<kube::Error> },
-}
-
-impl Error {
-    fn request(doing: &'static str, what: impl Display, cause: kube::Error) -> Self {
-        Self::Request { doing, what: what.to_string(), cause: Box::new(cause) }
-    }
-
-    /// A word for events and metric labels.
-    pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::Listen { .. } => "WebhookListenFailed",
-            Self::InvalidClientCa { .. } => "InvalidClientCa",
-            Self::NoName | Self::Certificate(portolan_certs::Error::InvalidName { .. }) => "InvalidName",
-            Self::Certificate(portolan_certs::Error::EmptyBundle | portolan_certs::Error::Pem(_)) => "InvalidBundle",
-            Self::Certificate(portolan_certs::Error::Make(_) | portolan_certs::Error::Tls(_))
-            | Self::Tls(_)
-            | Self::Record { .. } => "CertificateFailed",
-            Self::ForeignSecret { .. } => "ForeignSecret",
-            Self::Request { .. } => "RequestFailed",
-        }
-    }
 }
 
 /// Starts the server and the keeper of its certificates on the host's tasks.

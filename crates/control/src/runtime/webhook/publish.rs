@@ -12,7 +12,10 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::{Error, MANAGER};
+use super::Error;
+
+/// The field manager of what we write.
+pub(super) const MANAGER: &str = "portolan-webhook";
 
 /// The webhook configurations to keep, by name.
 pub(super) struct Publisher {

@@ -13,8 +13,9 @@ use kube::{Api, Client};
 use portolan_certs::CertificateAuthority;
 use serde::{Deserialize, Serialize};
 
+use super::Error;
+use super::publish::MANAGER;
 use super::rotation::{Authority, Stage};
-use super::{Error, MANAGER};
 
 /// Says whose Secret it is to whoever lists them.
 const TYPE: &str = "portolan.dev/webhook-authority";
