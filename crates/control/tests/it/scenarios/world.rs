@@ -38,7 +38,7 @@ const PACE: Pace =
 
 /// With proxies: 15 seconds between retries, ten until something refused is tried again. Their packets take real time.
 const PACE_WITH_PROXIES: Pace =
-    Pace { rough: Duration::from_secs(20), calm: Duration::from_secs(60), idle: Duration::from_secs(30) };
+    Pace { rough: Duration::from_secs(20), calm: Duration::from_mins(1), idle: Duration::from_secs(30) };
 
 pub(super) struct World {
     pub(super) client: Client,
