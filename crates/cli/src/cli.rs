@@ -51,12 +51,15 @@ enum Command {
 
 /// The definition of the command line for a table of capabilities, with examples as the program was started.
 pub(crate) fn definition(program: Program, table: &[&Capability]) -> clap::Command {
-    let command = Cli::command()
-        .version(version::TEXT.as_str())
-        .bin_name(program.command())
-        .mut_subcommand("operator", |command| operator::with_capabilities(command, table))
-        .mut_subcommand("why", |command| why::with_capabilities(command, table))
-        .mut_subcommand("status", |command| status::with_capabilities(command, table));
+    let command =
+        Cli::command().version(version::TEXT.as_str()).bin_name(program.command()).mut_subcommands(|command| {
+            match command.get_name() {
+                "operator" => operator::with_capabilities(command, table),
+                "why" => why::with_capabilities(command, table),
+                "status" => status::with_capabilities(command, table),
+                _ => command,
+            }
+        });
     let help = format!("{}\n\n{}", after_help(&command), exit_codes());
     with_examples_of(command.after_help(help), program)
 }

@@ -10,6 +10,7 @@ use portolan_control::runtime::capability::{Capability, OptionsError, Platform, 
 use portolan_control::runtime::{lease, webhook};
 
 use crate::cluster::ClusterArgs;
+use crate::help::change_arg;
 use crate::logs;
 use crate::outcome::{Exit, Failure};
 use crate::program::Program;
@@ -123,7 +124,8 @@ pub(crate) fn with_capabilities(command: clap::Command, table: &[&Capability]) -
     let values = table.iter().map(|one| PossibleValue::new(one.name).help(one.description));
     let values = PossibleValuesParser::new(values);
     let all = names(table).join(",");
-    let command = command.mut_arg("capabilities", |arg| arg.value_parser(values).default_value(all));
+    let command =
+        change_arg(command, "capabilities", |arg| arg.value_parser(values.clone()).default_value(all.clone()));
     table.iter().fold(command, |command, capability| (capability.options)(command))
 }
 

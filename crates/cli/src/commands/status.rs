@@ -4,6 +4,7 @@ use portolan_control::query;
 use portolan_control::runtime::capability::{Capability, names};
 
 use crate::cluster::ClusterArgs;
+use crate::help::change_arg;
 use crate::outcome::{Exit, Failure};
 use crate::output::{self, FormatArgs};
 use crate::printer::Printer;
@@ -35,7 +36,7 @@ pub(crate) struct Args {
 /// Lists the capabilities.
 pub(crate) fn with_capabilities(command: clap::Command, table: &[&Capability]) -> clap::Command {
     let help = format!("The capability: {}; all by default", query::list_of(&names(table), "or"));
-    command.mut_arg("capability", |arg| arg.help(help))
+    change_arg(command, "capability", |arg| arg.help(help.clone()))
 }
 
 pub(crate) fn run(args: Args, table: &[&Capability], printer: &Printer) -> Result<Exit, Failure> {

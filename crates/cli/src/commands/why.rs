@@ -4,6 +4,7 @@ use portolan_control::query;
 use portolan_control::runtime::capability::Capability;
 
 use crate::cluster::ClusterArgs;
+use crate::help::change_arg;
 use crate::outcome::{Exit, Failure};
 use crate::output::{self, FormatArgs};
 use crate::printer::Printer;
@@ -40,7 +41,7 @@ pub(crate) fn with_capabilities(command: clap::Command, table: &[&Capability]) -
     let kinds = format!("The kind of the object: {}", query::list_of(&query::why_words(table), "or"));
     let lines = query::questions(table).map(|why| format!("- {}: {}", why.words.join(", "), why.about));
     let more = format!("{kinds}\n\n{}", lines.collect::<Vec<_>>().join("\n"));
-    command.mut_arg("kind", |arg| arg.help(kinds).long_help(more))
+    change_arg(command, "kind", |arg| arg.help(kinds.clone()).long_help(more.clone()))
 }
 
 pub(crate) fn run(args: Args, table: &[&Capability], printer: &Printer) -> Result<Exit, Failure> {
