@@ -32,7 +32,7 @@ pub mod egress {
 pub mod conditions {
     /// The object is valid and was taken up.
     pub const ACCEPTED: &str = "Accepted";
-    /// Every name in it stands for something.
+    /// All references are resolved.
     pub const RESOLVED_REFS: &str = "ResolvedRefs";
     /// What it asks for is in force everywhere.
     pub const PROGRAMMED: &str = "Programmed";

@@ -121,7 +121,7 @@ impl TermState {
         Self {
             resolver: None,
             statuses: queues.queue("mesh statuses", Pace::VIEW),
-            generated: queues.queue("mesh generated", Pace::STATUS),
+            generated: queues.queue("mesh generated", Pace::URGENT),
             forbidden: None,
             children: BTreeMap::new(),
             absences: Absences::default(),

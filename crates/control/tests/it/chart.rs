@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
@@ -13,7 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::DeleteParams;
 use portolan_control::CAPABILITIES;
-use portolan_testkit::{Binaries, ControlPlane, builders, helm};
+use portolan_testkit::{Binaries, ControlPlane, Interference, builders, helm};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -149,8 +150,14 @@ async fn every_metric_that_is_shown_or_documented_exists() -> anyhow::Result<()>
             shown.insert(name.trim_end_matches("_total").to_owned());
         }
     }
-    // A metric is there from its first value on: an address must be granted, one refused, and one must move.
-    let (world, _proxy, operator, agents) = running(Backend::Embedded).await?;
+    // A metric is there from its first value on: an address must be granted, one refused, one must move, and a write
+    // must be retried.
+    let (world, proxy, operator, agents) = running(Backend::Embedded).await?;
+    let fails = AtomicBool::new(true);
+    proxy.interfere(move |exchange| {
+        let is_status = exchange.is_write() && exchange.path.ends_with("/status");
+        (is_status && fails.swap(false, Ordering::Relaxed)).then_some(Interference::Status(503))
+    });
     world.node("n1").await?;
     world.gateway("eg1", &["10.6.1.60"]).await?;
     world.policy("web", "eg1", json!({})).await?;

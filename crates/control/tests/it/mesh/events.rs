@@ -111,7 +111,7 @@ async fn what_happens_to_objects_is_told_once_and_a_restart_repeats_nothing(back
     let listed = world.api::<Event>().list(&ListParams::default()).await?.items.into_iter();
     let cascade = listed.into_iter().find(|event| event.reason.as_deref() == Some("CascadeWithdrawn"));
     let note = cascade.and_then(|event| event.note).unwrap_or_default();
-    assert!(note.contains(&format!("VirtualService {}/gateway still name it", world.namespace)), "{note}");
+    assert!(note.contains(&format!("VirtualService {}/gateway still refer to it", world.namespace)), "{note}");
     operator.process.stop().await?;
     Ok(())
 }

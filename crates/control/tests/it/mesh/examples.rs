@@ -243,7 +243,9 @@ fn three(client: &UdpSocket) -> anyhow::Result<Vec<String>> {
 
 /// What names made necessary, exactly.
 async fn generated(cluster: &Cluster) -> anyhow::Result<()> {
-    let services = cluster.world.api::<VirtualService>().list(&ListParams::default()).await?.items;
+    let all = async || anyhow::Ok(cluster.world.api::<VirtualService>().list(&ListParams::default()).await?.items);
+    eventually("everything is generated", async || Ok(all().await?.len() >= 3)).await?;
+    let services = all().await?;
     let specs =
         |name: &str| services.iter().find(|one| one.metadata.name.as_deref() == Some(name)).map(|one| json!(one.spec));
     let names: Vec<_> = services.iter().filter_map(|one| one.metadata.name.as_deref()).collect();

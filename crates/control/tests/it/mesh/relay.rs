@@ -2,12 +2,12 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::harness::{API, fresh_address};
@@ -27,7 +27,7 @@ pub(super) struct Seen {
 pub(super) struct Relay {
     pub(super) address: Ipv4Addr,
     seen: Arc<Mutex<Vec<Seen>>>,
-    answers: Arc<AtomicBool>,
+    answers: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
@@ -35,21 +35,21 @@ impl Relay {
     pub(super) async fn start(proxy: Ipv4Addr) -> anyhow::Result<Self> {
         let address = fresh_address();
         let listener = TcpListener::bind((address, API)).await?;
-        let (seen, answers) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(true)));
-        let (record, passes, mut tasks) = (Arc::clone(&seen), Arc::clone(&answers), JoinSet::new());
+        let (seen, answers) = (Arc::new(Mutex::new(Vec::new())), watch::Sender::new(true));
+        let (record, passes, mut tasks) = (Arc::clone(&seen), answers.subscribe(), JoinSet::new());
         tasks.spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                let (record, passes) = (Arc::clone(&record), Arc::clone(&passes));
-                open.spawn(async move { drop(pass(stream, proxy, &record, &passes).await) });
+                let (record, passes) = (Arc::clone(&record), passes.clone());
+                open.spawn(async move { drop(pass(stream, proxy, &record, passes).await) });
             }
         });
         Ok(Self { address, seen, answers, _tasks: tasks })
     }
 
-    /// Whether requests reach the proxy; otherwise each is read, and its connection closed.
+    /// Whether requests reach the proxy; otherwise connections are closed, and further ones after their first request.
     pub(super) fn set_answers(&self, answers: bool) {
-        self.answers.store(answers, Ordering::SeqCst);
+        self.answers.send_replace(answers);
     }
 
     pub(super) fn seen(&self) -> Vec<Seen> {
@@ -58,22 +58,29 @@ impl Relay {
 }
 
 /// Requests of operators are small, and each comes after the answer to the last: what is read at once is one request.
-async fn pass(mut from: TcpStream, to: Ipv4Addr, seen: &Mutex<Vec<Seen>>, answers: &AtomicBool) -> std::io::Result<()> {
+async fn pass(
+    mut from: TcpStream,
+    to: Ipv4Addr,
+    seen: &Mutex<Vec<Seen>>,
+    mut answers: watch::Receiver<bool>,
+) -> std::io::Result<()> {
     let mut proxy = TcpStream::connect((to, API)).await?;
     let (mut request, mut answer) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let passes = *answers.borrow_and_update();
     loop {
         tokio::select! {
+            _ = answers.changed(), if passes => return Ok(()),
             length = from.read(&mut request) => {
                 let length = length?;
                 note(&request[..length], seen);
-                if length == 0 || !answers.load(Ordering::SeqCst) {
+                if length == 0 || !passes {
                     return Ok(());
                 }
                 proxy.write_all(&request[..length]).await?;
             }
             length = proxy.read(&mut answer) => {
                 let length = length?;
-                if length == 0 || !answers.load(Ordering::SeqCst) {
+                if length == 0 || !passes {
                     return Ok(());
                 }
                 from.write_all(&answer[..length]).await?;

@@ -123,7 +123,11 @@ async fn a_leader_whose_lease_was_deleted_goes_on_in_a_higher_term(backend: Back
     let at = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
     let credentials = Credentials { term: Some(7), ..Credentials::default() };
     let earlier = ProxyClient::new(SocketAddr::from((at, API)), credentials);
-    earlier.call(Method::POST, "/api/v2/apply", Some(&json!({ "owner": "earlier", "ops": [] }))).await?;
+    let body = json!({ "owner": "earlier", "ops": [] });
+    eventually("the proxy is programmed in an earlier term", async || {
+        Ok(earlier.call(Method::POST, "/api/v2/apply", Some(&body)).await.is_ok())
+    })
+    .await?;
 
     let operator = replica(&world, "first").await?;
     world.apply(&echo("one", "gateway", 7001)).await?;
