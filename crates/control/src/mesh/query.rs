@@ -85,7 +85,7 @@ fn difference(before: &Plan, after: &Plan) -> Vec<Row> {
         let (what, why) = match (before.generated.get(object), after.generated.get(object)) {
             (None, Some(_)) => ("generated", "a reference requires it"),
             (Some(_), None) => ("removed", "no object refers to it any more"),
-            (Some(was), Some(is)) if was.spec != is.spec => ("changed", "the object that it stands for changed"),
+            (Some(was), Some(is)) if was.spec != is.spec => ("changed", "the object it is generated from changed"),
             (Some(_), Some(_)) | (None, None) => continue,
         };
         rows.push(change(&display(object), what, None, why));

@@ -1,4 +1,4 @@
-//! What a token of epoll stands for.
+//! What an epoll token identifies.
 
 use super::slab::Key;
 

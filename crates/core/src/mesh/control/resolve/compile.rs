@@ -127,7 +127,7 @@ impl Resolver {
             CalleeAddress::Pods(set) => {
                 context.reads.insert(Dependency::Members(Arc::clone(&set)));
                 self.report_set(&set, context.diagnostics)?;
-                // a VirtualService without rules stands for an application
+                // a VirtualService without rules represents an application
                 if self.is_proxied(callee) {
                     self.add_handshake(&socket, std::slice::from_ref(&set), &mut spec);
                 }
