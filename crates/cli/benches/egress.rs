@@ -26,7 +26,7 @@ use portolan_core::select::{Labels, Selector};
 use portolan_simulator::agents;
 use portolan_simulator::cluster::{self, Cluster};
 use portolan_testkit::bench::{Bench, Goal, Side};
-use portolan_testkit::{ControlPlane, Program, builders};
+use portolan_testkit::{ControlPlane, Program, ReservedAddress, builders};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -308,16 +308,16 @@ fn process_options() -> Options {
 /// The operator as users run it.
 struct Operator {
     program: Program,
-    admin: u16,
+    admin: ReservedAddress,
     _folder: tempfile::TempDir,
 }
 
 impl Operator {
     fn start(kubeconfig: &Path, flags: &[&str]) -> anyhow::Result<Self> {
-        let admin = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let admin = ReservedAddress::new()?;
         let folder = tempfile::tempdir()?;
         let kubeconfig = kubeconfig.display().to_string();
-        let arguments = ["operator", "--kubeconfig", &kubeconfig, "--admin-listen", &format!("127.0.0.1:{admin}")];
+        let arguments = ["operator", "--kubeconfig", &kubeconfig, "--admin-listen", &admin.address().to_string()];
         let arguments: Vec<String> = arguments.iter().chain(flags).map(|word| (*word).to_owned()).collect();
         let portolan = Path::new(env!("CARGO_BIN_EXE_portolan"));
         let operator =
@@ -351,7 +351,7 @@ impl Operator {
     }
 
     fn metrics(&self) -> anyhow::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.admin))?;
+        let mut stream = TcpStream::connect(self.admin.address())?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;

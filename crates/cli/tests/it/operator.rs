@@ -1,11 +1,11 @@
 //! `portolan operator` with some of its capabilities, and questions about the mesh on the command line.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use portolan_testkit::Program;
+use portolan_testkit::{Program, ReservedAddress};
 
 use crate::portolan;
 use crate::up::Up;
@@ -26,7 +26,8 @@ fn only_the_capabilities_that_are_asked_for_run() -> anyhow::Result<()> {
         [("mesh", "portolan_mesh_", "portolan_egress_"), ("egress", "portolan_egress_", "portolan_mesh_")]
     {
         assert_eq!(bundle(asked)?, "", "nobody serves it yet");
-        let admin = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let reserved = ReservedAddress::new()?;
+        let admin = reserved.address();
         let flags = format!(
             "operator --capabilities {asked} --kubeconfig kubeconfig --admin-listen {admin} --identity {asked} --webhook-listen 127.0.0.1:0"
         );

@@ -1,7 +1,7 @@
 //! The mesh's operator as a process of its own.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use portolan_control::mesh;
 use portolan_control::runtime::app::{Options, Process};
-use portolan_testkit::Program;
+use portolan_testkit::{Program, ReservedAddress};
 
 /// This program is the operator when it is started with this word.
 pub(crate) const ROLE: &str = "--operator";
@@ -39,15 +39,15 @@ pub(crate) fn play(kubeconfig: &str, admin: &str) -> anyhow::Result<()> {
 /// The operator while it runs.
 pub(crate) struct Operator {
     program: Program,
-    admin: SocketAddr,
+    admin: ReservedAddress,
     _folder: tempfile::TempDir,
 }
 
 impl Operator {
     pub(crate) fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
-        let admin = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
+        let admin = ReservedAddress::new()?;
         let folder = tempfile::tempdir()?;
-        let words = [ROLE.to_owned(), kubeconfig.display().to_string(), admin.to_string()];
+        let words = [ROLE.to_owned(), kubeconfig.display().to_string(), admin.address().to_string()];
         let program = Program::start("operator", &std::env::current_exe()?, &words, folder.path())?;
         Ok(Self { program, admin, _folder: folder })
     }
@@ -77,7 +77,7 @@ impl Operator {
     }
 
     fn metrics(&self) -> anyhow::Result<String> {
-        let mut stream = TcpStream::connect(self.admin)?;
+        let mut stream = TcpStream::connect(self.admin.address())?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
