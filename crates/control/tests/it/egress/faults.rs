@@ -87,9 +87,13 @@ async fn at_rest(world: &World) -> anyhow::Result<bool> {
     let usage = gateway.ip_usage.unwrap_or_default();
     let shown = (usage.ipv4_free, usage.ipv6_free, gateway.policy_count) == (2, 2, Some(2));
     let names = gateway.node_list.iter().map(|node| (node.name.as_str(), node.eips.len())).eq([("n1", 0), ("n2", 2)]);
-    let tunnels = world.tunnels().list(&ListParams::default()).await?;
-    let tunnels =
-        tunnels.iter().filter(|tunnel| tunnel.status.as_ref().is_some_and(|status| status.mark.is_some())).count();
+    let mut tunnels = 0;
+    for tunnel in world.tunnels().list(&ListParams::default()).await? {
+        let status = tunnel.status.unwrap_or_default();
+        let node = gateway.node_list.iter().find(|node| Some(&node.name) == tunnel.metadata.name.as_ref());
+        let phase_is_shown = node.is_some_and(|node| node.status == status.phase.unwrap_or_default().as_str());
+        tunnels += usize::from(status.mark.is_some() && phase_is_shown);
+    }
     Ok(ledger == wanted.into() && policies && shown && names && tunnels == 2)
 }
 
@@ -160,7 +164,7 @@ async fn crash_at(world: &World, proxy: &FaultProxy, write: u64, phase: Phase) -
     proxy.revive();
 
     let operator = Operator::start(proxy)?;
-    eventually("it rests again", async || at_rest(world).await).await?;
+    eventually("it rests again", async || Ok(at_rest(world).await? && operator.is_idle().await?)).await?;
     operator.stop().await?;
     let written = writes(proxy).len();
     let operator = Operator::start(proxy)?;
