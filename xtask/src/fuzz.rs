@@ -55,9 +55,7 @@ fn call(target: &str, seconds: u32) -> Call {
 }
 
 fn keep(target: &str) -> String {
-    format!(
-        "mend it, and keep the input by a name that says what it shows: mv {GROWN}/{target}-* fuzz/corpus/{target}/"
-    )
+    format!("fix it, and keep the input by a name that says what it shows: mv {GROWN}/{target}-* fuzz/corpus/{target}/")
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// Who has an address. The object's name is the address (IPv6: eight groups of four hexadecimal digits, joined by
-/// dots), so the API server itself sees to it that no address is given twice. Each use has a section of its own,
+/// Records the owner of an address. The object's name is the address (IPv6: eight groups of four hexadecimal digits,
+/// joined by dots), so the API server guarantees that no address is given twice. Each use has a section of its own,
 /// written by its capability alone.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[kube(
@@ -36,7 +36,7 @@ pub struct AddressClaimSpec {
     pub egress: Option<EgressClaim>,
 }
 
-/// An egress address: where it lives.
+/// Assignment of an egress address.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct EgressClaim {
@@ -45,28 +45,28 @@ pub struct EgressClaim {
     /// The address of the other family that goes with it. Empty when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
-    /// The number that stands for it in packet marks: 2 to 16383.
+    /// The number that identifies it in packet marks: 2 to 16383.
     #[schemars(range(min = 2, max = 16383))]
     pub slot: u16,
     /// The node that holds it. Empty while no gateway node is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The node that held it before, until that one has withdrawn it.
+    /// The node that held it before, until that node has withdrawn it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_node: Option<String>,
-    /// Who takes over if the node is lost, first choice first.
+    /// Nodes that take over if the node is lost, first choice first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3), extend("x-kubernetes-list-type" = "atomic"))]
     pub standby: Vec<String>,
-    /// Counts the moves; a higher one is newer.
+    /// Incremented with each move; the highest is the latest.
     #[schemars(range(min = 1))]
     pub epoch: u64,
 }
 
-/// What the nodes say of an address.
+/// What nodes report about an address.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 pub struct AddressClaimStatus {
-    /// The egress address as its node has it.
+    /// Report of the node that holds the egress address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressHolding>,
     /// Held.
@@ -75,35 +75,35 @@ pub struct AddressClaimStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Which node has an egress address, as that node says.
+/// Report of the node that holds an egress address.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
 pub struct EgressHolding {
-    /// The node that speaks.
+    /// The reporting node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The epoch it speaks of.
+    /// The epoch of the assignment that it reports on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// How far it is.
+    /// Progress on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<HoldingState>,
 }
 
-/// How far a node is with an address.
+/// Progress of a node in setting up or withdrawing an address.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldingState {
     /// Nothing was done yet.
     Pending,
     /// The rules are being loaded.
     Preparing,
-    /// The node answers for it.
+    /// The node announces the address.
     Held,
-    /// The node no longer answers for it, but still translates.
+    /// The node no longer announces the address, but still translates.
     Withdrawing,
     /// Running connections are being handed over.
     Draining,
     /// The node lost its lease and was cut off by its own kernel.
     Fenced,
-    /// Nothing of it is left on the node.
+    /// The node has removed all state of the address.
     Released,
 }

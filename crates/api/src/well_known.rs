@@ -30,21 +30,21 @@ pub mod egress {
 
 /// Condition types.
 pub mod conditions {
-    /// The object is valid and was taken up.
+    /// The object is valid and was accepted.
     pub const ACCEPTED: &str = "Accepted";
     /// All references are resolved.
     pub const RESOLVED_REFS: &str = "ResolvedRefs";
-    /// What it asks for is in force everywhere.
+    /// The configuration is in effect everywhere.
     pub const PROGRAMMED: &str = "Programmed";
     /// The summary: accepted and programmed.
     pub const READY: &str = "Ready";
-    /// An address lives where its claim says.
+    /// An address is on the node that its claim names.
     pub const HELD: &str = "Held";
 }
 
 /// Reasons of conditions and events; metric labels use the same words.
 pub mod reasons {
-    /// Nothing stands against it.
+    /// No problem was found.
     pub const ACCEPTED: &str = "Accepted";
     /// A field must be edited.
     pub const INVALID: &str = "Invalid";
@@ -60,7 +60,7 @@ pub mod reasons {
     pub const POOL_OVERLAP: &str = "PoolOverlap";
     /// An address in use was taken out of the pool.
     pub const POOL_SHRUNK_IN_USE: &str = "PoolShrunkInUse";
-    /// Two halves are no pair.
+    /// The IPv4 and the IPv6 address are not a pair.
     pub const PAIR_MISMATCH: &str = "PairMismatch";
     /// Another gateway is the default already.
     pub const DUPLICATE_DEFAULT: &str = "DuplicateDefault";
@@ -74,8 +74,8 @@ pub mod reasons {
     pub const NOT_ALLOWED: &str = "NotAllowed";
     /// Other policies win everywhere.
     pub const SHADOWED: &str = "Shadowed";
-    /// Not yet in force everywhere.
+    /// Not yet in effect everywhere.
     pub const NOT_PROGRAMMED: &str = "NotProgrammed";
-    /// In force.
+    /// In effect.
     pub const PROGRAMMED: &str = "Programmed";
 }

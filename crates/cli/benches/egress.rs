@@ -19,7 +19,8 @@ use portolan_api::egress::{EgressGateway, EgressPolicy};
 use portolan_control::install;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_core::egress::{
-    AddressRequest, Change, Eip, Gateway, Ledger, Node, NodeMode, Planner, Policy, PolicyName, World, plan,
+    AddressRequest, AllocationMode, Change, Eip, Gateway, Ledger, Node, NodeMode, Planner, Policy, PolicyName, World,
+    plan,
 };
 use portolan_core::net::Pool;
 use portolan_core::select::{Labels, Selector};
@@ -146,7 +147,7 @@ fn policy(number: u64) -> Policy {
         uid: format!("uid{number}").into(),
         gateway: "eg1".into(),
         created: i64::try_from(number).unwrap_or(i64::MAX),
-        request: AddressRequest::PreferUnallocated,
+        request: AddressRequest::FromPool(AllocationMode::PreferUnallocated),
         refused: false,
     }
 }

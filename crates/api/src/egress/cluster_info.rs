@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the ranges inside the cluster are found. The one object is named `default`.
+/// How the IP ranges inside the cluster are detected. There is one object, named `default`.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[kube(
     group = "egressgateway.spidernet.io",
@@ -21,16 +21,16 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EgressClusterInfoSpec {
-    /// What is found without being told.
+    /// Which ranges are detected automatically.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_detect: Option<AutoDetect>,
-    /// Further ranges that count as inside the cluster.
+    /// Extra ranges that are treated as inside the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::subnets")]
     pub extra_cidr: Vec<String>,
 }
 
-/// What is found without being told.
+/// Which ranges are detected automatically.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct AutoDetect {
@@ -39,15 +39,15 @@ pub struct AutoDetect {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["auto", "k8s", "calico", ""]))]
     pub pod_cidr_mode: Option<String>,
-    /// Count the service ranges as inside. Empty means true.
+    /// Treat the service ranges as inside the cluster. Empty means true.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<bool>,
-    /// Count the nodes' addresses as inside. Empty means true.
+    /// Treat the nodes' addresses as inside the cluster. Empty means true.
     #[serde(default, rename = "nodeIP", skip_serializing_if = "Option::is_none")]
     pub node_ip: Option<bool>,
 }
 
-/// The ranges that were found.
+/// The detected ranges.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EgressClusterInfoStatus {
@@ -65,7 +65,7 @@ pub struct EgressClusterInfoStatus {
     #[serde(default, rename = "podCIDR", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub pod_cidr: BTreeMap<String, IpLists>,
-    /// The further ranges, as they are in force.
+    /// The extra ranges in effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub extra_cidr: Vec<String>,

@@ -93,7 +93,7 @@ pub struct NodeSelector {
     pub limit: Option<u16>,
 }
 
-/// Where the addresses live and whom they serve.
+/// Which node holds each address, and which policies use it.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EgressGatewayStatus {
@@ -110,7 +110,7 @@ pub struct EgressGatewayStatus {
     /// True when `nodeList` names only the first 1,000 policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncated: Option<bool>,
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Accepted, Programmed and Ready.
@@ -129,7 +129,7 @@ pub struct NodeEntry {
     /// The phase of the node's EgressTunnel.
     #[serde(default)]
     pub status: String,
-    /// The addresses that live on the node.
+    /// The addresses assigned to the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub eips: Vec<EipEntry>,
@@ -143,13 +143,13 @@ pub struct NodeEntry {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EipEntry {
-    /// The IPv4 address. With both addresses empty, the entry stands for the node's own address.
+    /// The IPv4 address. With both addresses empty, the entry is the node's own address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv4: String,
     /// The IPv6 address that goes with it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6: String,
-    /// The policies that leave with it.
+    /// The policies that use it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub policies: Vec<PolicyReference>,

@@ -139,7 +139,7 @@ pub struct EgressPolicyStatus {
     /// The gateway node. Empty while no gateway node is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Accepted, Programmed and Ready.

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Nothing to specify: a tunnel exists for each node, under the node's name.
+/// Empty: there is one tunnel for each node, with the node's name.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[kube(
     group = "egressgateway.spidernet.io",
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct EgressTunnelSpec {}
 
-/// How the node's end stands.
+/// State of the node's tunnel endpoint.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct EgressTunnelStatus {
@@ -42,16 +42,16 @@ pub struct EgressTunnelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "time")]
     pub last_heartbeat_time: Option<Time>,
-    /// Nodes that watch over this one.
+    /// Nodes that monitor this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub watchers: Vec<String>,
-    /// Counts the changes of the watchers.
+    /// Incremented with each change of the watchers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watcher_version: Option<i64>,
 }
 
-/// Addresses of a tunnel's end.
+/// Addresses of a tunnel endpoint.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 pub struct Tunnel {
     /// IPv4 address inside the tunnel.
@@ -94,14 +94,14 @@ pub enum Phase {
     Failed,
     /// Traffic can go through.
     Ready,
-    /// The node's agent is silent.
+    /// The node's agent has stopped reporting.
     HeartbeatTimeout,
     /// The node is not ready.
     NodeNotReady,
 }
 
 impl Phase {
-    /// As it stands on the wire.
+    /// The value in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",

@@ -35,7 +35,7 @@ pub(super) fn port(description: &str) -> Value {
 pub(super) fn selector(description: &str) -> Value {
     let mut schema = selector_terms(description);
     schema["properties"]["anyOf"] = json!({
-        "description": "Pods that any of these selects, of those that the other terms select.",
+        "description": "Alternatives: a pod that matches the other terms must match at least one of these.",
         "type": "array",
         "maxItems": 64,
         "x-kubernetes-list-type": "atomic",
@@ -51,7 +51,7 @@ fn selector_terms(description: &str) -> Value {
         "x-kubernetes-preserve-unknown-fields": true,
         "properties": {
             "matchLabels": {
-                "description": "Labels that a pod has.",
+                "description": "Labels that a pod must have.",
                 "type": "object",
                 "additionalProperties": { "type": "string" },
             },
@@ -104,9 +104,9 @@ pub(super) fn tls(description: &str) -> Value {
         &json!({
             "mode": { "description": "None, Simple or Mutual.", "type": "string", "enum": ["None", "Simple", "Mutual"] },
             "secretName": { "description": "Secret with the certificate and its key.", "type": "string" },
-            "caSecretName": { "description": "Secret with the authorities to trust.", "type": "string" },
-            "sni": { "description": "Server name to ask for.", "type": "string" },
-            "minVersion": { "description": "Oldest version to speak.", "type": "string" },
+            "caSecretName": { "description": "Secret with the trusted certificate authorities.", "type": "string" },
+            "sni": { "description": "Server name (SNI) to send.", "type": "string" },
+            "minVersion": { "description": "Lowest TLS version to accept.", "type": "string" },
         }),
     )
 }
@@ -118,12 +118,12 @@ pub(super) fn qos(description: &str) -> Value {
         &json!({
             "packetsPerSecond": { "description": "Packets per second.", "type": "number", "minimum": 0 },
             "bytesPerSecond": { "description": "Bytes per second.", "type": "number", "minimum": 0 },
-            "burst": { "description": "Packets that may come at once.", "type": "number", "minimum": 0 },
+            "burst": { "description": "Burst size in packets.", "type": "number", "minimum": 0 },
             "perSource": anything("The same rates, for each source address."),
-            "dscp": { "description": "DSCP of what is sent.", "type": "integer", "minimum": 0, "maximum": 63 },
-            "priority": { "description": "Priority of what is sent.", "type": "integer" },
+            "dscp": { "description": "DSCP of sent packets.", "type": "integer", "minimum": 0, "maximum": 63 },
+            "priority": { "description": "Priority of sent packets.", "type": "integer" },
             "dropPolicy": {
-                "description": "Which packets go when there are too many: the newest or the oldest.",
+                "description": "Which packets are dropped above the rate: the newest or the oldest.",
                 "type": "string",
                 "enum": ["newest", "oldest"],
             },

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::parts::{anything, open_object, spec};
 use super::{MeshStatus, written};
 
-/// A way: where sessions go, and what they pass on the way there and back.
+/// A route: the destination of sessions, and the clusters that they pass through in each direction.
 #[derive(CustomResource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[kube(
     group = "l7mp.io",
@@ -35,7 +35,7 @@ pub struct RouteSpec(pub Map<String, Value>);
 written!(
     RouteSpec,
     spec(
-        "A way: where sessions go, and what they pass on the way there and back. It is put on every proxy that holds a \
+        "A route: the destination of sessions, and the clusters that they pass through in each direction. It is put on every proxy that holds a \
          VirtualService which uses it.",
         &[],
         &json!({
@@ -45,17 +45,17 @@ written!(
             ),
             "cluster": anything("The older spelling of destination."),
             "destinationRef": { "description": "The name, as the shipped operator spells it.", "type": "string" },
-            "ingress": hops("What is passed on the way there, in order."),
-            "egress": hops("What is passed on the way back, in order."),
-            "retry": open_object("What happens when a connection fails.", &json!({
+            "ingress": hops("Targets on the path to the destination, in order."),
+            "egress": hops("Targets on the path back, in order."),
+            "retry": open_object("Retries when a connection fails.", &json!({
                 "retry_on": {
                     "description": "never (default), connect-failure, disconnect or always.",
                     "type": "string",
                     "enum": ["never", "connect-failure", "disconnect", "always"],
                 },
-                "num_retries": { "description": "How often. Empty means 1.", "type": "integer", "minimum": 0 },
+                "num_retries": { "description": "Number of retries. Empty means 1.", "type": "integer", "minimum": 0 },
                 "timeout": {
-                    "description": "Milliseconds between two tries. Empty means 2000.", "type": "integer", "minimum": 0
+                    "description": "Milliseconds between two attempts. Empty means 2000.", "type": "integer", "minimum": 0
                 },
             })),
         }),

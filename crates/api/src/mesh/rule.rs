@@ -8,7 +8,7 @@ use super::parts::{open_object, selector, spec};
 use super::{MeshStatus, written};
 use crate::mesh::parts::anything;
 
-/// One rule, put into a rulelist of some proxies.
+/// One rule, inserted into a rulelist of the selected proxies.
 #[derive(CustomResource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[kube(
     group = "l7mp.io",
@@ -34,22 +34,22 @@ pub struct RuleSpec(pub Map<String, Value>);
 written!(
     RuleSpec,
     spec(
-        "One rule, put into a rulelist of some proxies.",
+        "One rule, inserted into a rulelist of the selected proxies.",
         &["rulelist", "rule"],
         &json!({
-            "selector": selector("The pods whose proxies get it."),
+            "selector": selector("The pods whose proxies get the rule."),
             "rulelist": { "description": "Name of the rulelist.", "type": "string", "minLength": 1 },
             "position": {
-                "description": "Place in the rulelist; of several with the same, the newest comes first. Empty means 0.",
+                "description": "Position in the rulelist; of several rules with the same position, the newest comes first. Empty means 0.",
                 "type": "integer",
                 "minimum": 0,
             },
-            "rule": open_object("What is matched, and what happens then.", &json!({
+            "rule": open_object("The match and the action.", &json!({
                 "match": anything("A predicate on the metadata. Absent means that it always matches."),
                 "action": anything("rewrite, and route or apply."),
             })),
             "updateOwners": {
-                "description": "Owners of an l7mp.io kind are told in their status when this object is in force.",
+                "description": "Report in the status of the owners that are of an l7mp.io kind when this object is in effect.",
                 "type": "boolean",
             },
         }),

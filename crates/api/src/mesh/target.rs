@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::parts::{anything, open_object, port, qos, selector, spec, tls};
 use super::{MeshStatus, written};
 
-/// How proxies reach what is at the end of a way.
+/// A destination of sessions, and how proxies connect to it.
 #[derive(CustomResource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[kube(
     group = "l7mp.io",
@@ -48,10 +48,10 @@ pub struct TargetSpec(pub Map<String, Value>);
 written!(
     TargetSpec,
     spec(
-        "How proxies reach what is at the end of a way.",
+        "A destination of sessions, and how proxies connect to it.",
         &["selector"],
         &json!({
-            "selector": selector("The pods whose proxies connect: the callers."),
+            "selector": selector("The pods whose proxies connect to the endpoints."),
             "cluster": cluster(),
             "linkedVirtualService": {
                 "description": "Protocol, port and endpoints are those of this VirtualService. Not together with \
@@ -60,7 +60,7 @@ written!(
             },
             "serviceName": { "description": "The older spelling of linkedVirtualService.", "type": "string" },
             "updateOwners": {
-                "description": "Owners of an l7mp.io kind are told in their status when this object is in force.",
+                "description": "Report in the status of the owners that are of an l7mp.io kind when this object is in effect.",
                 "type": "boolean",
             },
         }),
@@ -70,10 +70,10 @@ written!(
 fn cluster() -> Value {
     let count = |description: &str| json!({ "description": description, "type": "integer", "minimum": 0 });
     open_object(
-        "What is connected to, and how.",
+        "Protocol, endpoints and load balancing.",
         &json!({
             "spec": open_object(
-                "The connection. Also read: the protocol's name as the only key.",
+                "The connection. Also accepted: the protocol's name as the only key.",
                 &json!({
                     "protocol": {
                         "description": "UDP, TCP, WebSocket, UnixDomainSocket, JSONSocket, Echo, Discard, Logger, Stdio, \
@@ -81,14 +81,14 @@ fn cluster() -> Value {
                         "type": "string",
                     },
                     "port": port("Port to connect to, 1 to 65535."),
-                    "bind": open_object("Where connections come from.", &json!({
+                    "bind": open_object("Source of the connections.", &json!({
                         "address": { "description": "Source address.", "type": "string" },
                         "port": port("Source port."),
                     })),
-                    "transport": anything("JSONSocket: the connection below it."),
-                    "header": anything("JSONSocket: which metadata travels in its header."),
+                    "transport": anything("JSONSocket: the underlying connection."),
+                    "header": anything("JSONSocket: the metadata that is sent in its header."),
                     "query": {
-                        "description": "Sync: path to the value that sessions meet by. Required there.",
+                        "description": "Sync: path to the value by which sessions are grouped. Required for Sync.",
                         "type": "string",
                     },
                     "log_file": { "description": "Logger: file to write to.", "type": "string" },
@@ -97,7 +97,7 @@ fn cluster() -> Value {
                 }),
             ),
             "endpoints": {
-                "description": "Fixed ones, {spec: {address}, weight}, and selected ones, {selector}.",
+                "description": "Static endpoints, {spec: {address}, weight}, and pods, {selector}.",
                 "type": "array",
                 "maxItems": 10000,
                 "x-kubernetes-list-type": "atomic",
@@ -112,18 +112,18 @@ fn cluster() -> Value {
                 "key": { "description": "Path to the value that is hashed.", "type": "string" },
             })),
             "linkedVirtualService": {
-                "description": "As beside cluster.", "type": "string"
+                "description": "The same as spec.linkedVirtualService.", "type": "string"
             },
             "serviceName": { "description": "The older spelling of linkedVirtualService.", "type": "string" },
             "tls": tls("Encryption towards endpoints. Stored; not in force yet."),
             "healthCheck": anything("Checks of endpoints from time to time. Stored; not in force yet."),
-            "outlier": anything("When endpoints that fail are left alone, and for how long."),
-            "circuitBreaker": open_object("Bounds on what is asked of the endpoints.", &json!({
-                "maxSessions": count("Sessions at a time."),
-                "maxPending": count("Sessions being set up at a time."),
-                "maxRetries": count("Retries at a time."),
+            "outlier": anything("Outlier detection: when failing endpoints are ejected, and for how long."),
+            "circuitBreaker": open_object("Limits on the load of the endpoints.", &json!({
+                "maxSessions": count("Concurrent sessions."),
+                "maxPending": count("Concurrent sessions that are being set up."),
+                "maxRetries": count("Concurrent retries."),
             })),
-            "qos": qos("Rates and marks of what is sent to endpoints."),
+            "qos": qos("Rate limits and markings for traffic to endpoints."),
         }),
     )
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::parts::{anything, open_object, port, qos, selector, spec, tls};
 use super::{MeshStatus, written};
 
-/// A server socket on some pods, and the rules that lead its clients on.
+/// A server socket on the selected pods, and the rules that route its clients.
 #[derive(CustomResource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[kube(
     group = "l7mp.io",
@@ -48,11 +48,11 @@ pub struct VirtualServiceSpec(pub Map<String, Value>);
 written!(
     VirtualServiceSpec,
     spec(
-        "A server socket on some pods, and the rules that lead its clients on.",
+        "A server socket on the selected pods, and the rules that route its clients.",
         &["selector", "listener"],
         &json!({
             "selector": selector(
-                "The pods. With rules, the listener is placed on those that run a proxy; without, callers reach them."
+                "The pods. With rules, the listener is created on those that run a proxy; without rules, they are the endpoints that callers connect to."
             ),
             "listener": listener(),
             "rules": anything(
@@ -65,30 +65,30 @@ written!(
             },
             "options": open_object("Options of the listener.", &json!({
                 "track": {
-                    "description": "Seconds that a finished session stays listed. Empty means 0.",
+                    "description": "Seconds for which a finished session stays listed. Empty means 0.",
                     "type": "integer",
                     "minimum": 0,
                 },
                 "removeOrphanSessions": {
-                    "description": "Sessions end when this object is deleted. Empty means that they go on.",
+                    "description": "Whether sessions end when this object is deleted. Empty means that they continue.",
                     "type": "boolean",
                 },
             })),
             "updateOwners": {
-                "description": "Owners of an l7mp.io kind are told in their status when this object is in force.",
+                "description": "Report in the status of the owners that are of an l7mp.io kind when this object is in effect.",
                 "type": "boolean",
             },
             "tls": tls("Encryption towards clients. Stored; not in force yet."),
-            "limits": open_object("Bounds on sessions.", &json!({
-                "maxSessions": { "description": "Sessions at a time.", "type": "integer", "minimum": 1 },
+            "limits": open_object("Limits on sessions.", &json!({
+                "maxSessions": { "description": "Concurrent sessions.", "type": "integer", "minimum": 1 },
                 "maxSessionsPerSource": {
-                    "description": "Sessions at a time from one address.", "type": "integer", "minimum": 1
+                    "description": "Concurrent sessions of one client address.", "type": "integer", "minimum": 1
                 },
-                "idleTimeout": anything("Seconds without a packet after which a session ends."),
-                "setupTimeout": anything("Seconds in which a session must be set up."),
+                "idleTimeout": anything("Seconds without a packet until a session ends."),
+                "setupTimeout": anything("Seconds until a session that is not set up ends."),
             })),
-            "qos": qos("Rates and marks of what clients send."),
-            "monitoring": open_object("What is told of its sessions.", &json!({
+            "qos": qos("Rate limits and markings for traffic of clients."),
+            "monitoring": open_object("Metrics and logs of its sessions.", &json!({
                 "labels": {
                     "description": "Paths into the metadata whose values become labels of metrics, at most four.",
                     "type": "array",
@@ -96,9 +96,9 @@ written!(
                     "x-kubernetes-list-type": "atomic",
                     "items": { "type": "string" },
                 },
-                "accessLog": { "description": "Finished sessions are logged.", "type": "boolean" },
+                "accessLog": { "description": "Whether finished sessions are logged.", "type": "boolean" },
                 "sampleRatio": {
-                    "description": "Share of the sessions that is logged.", "type": "number", "minimum": 0, "maximum": 1
+                    "description": "Fraction of the sessions that is logged.", "type": "number", "minimum": 0, "maximum": 1
                 },
             })),
         }),
@@ -107,7 +107,7 @@ written!(
 
 fn listener() -> Value {
     open_object(
-        "The server socket. Also read: the same under `spec`, and the protocol's name as the only key.",
+        "The server socket. Also accepted: the same under `spec`, and the protocol's name as the only key.",
         &json!({
             "protocol": {
                 "description": "UDP, TCP, WebSocket, HTTP, UnixDomainSocket or JSONSocket.",
@@ -131,7 +131,7 @@ fn listener() -> Value {
                 "description": "UnixDomainSocket: stream (default), seqpacket or datagram.",
                 "type": "string",
             },
-            "transport": anything("JSONSocket: the listener below it."),
+            "transport": anything("JSONSocket: the underlying listener."),
             "name": { "description": "Ignored: a listener is named after its object.", "type": "string" },
         }),
     )

@@ -55,7 +55,7 @@ async fn follow(client: Client) {
             () = pace.due(), if world.is_ready() => {
                 let mut left = BTreeSet::new();
                 for namespace in std::mem::take(&mut due) {
-                    if let Err(error) = world.mend(&namespace).await {
+                    if let Err(error) = world.repair(&namespace).await {
                         tracing::debug!(%error, namespace, "writing EndpointSlices failed and is retried");
                         left.insert(namespace);
                     }
@@ -86,7 +86,7 @@ impl World {
     }
 
     /// Writes the slices of a namespace that differ from the plan, and deletes those that are not in it.
-    async fn mend(&self, namespace: &str) -> kube::Result<()> {
+    async fn repair(&self, namespace: &str) -> kube::Result<()> {
         let mut slices = within(&self.slices, namespace);
         let pods: Vec<Arc<Pod>> = within(&self.pods, namespace).into_values().collect();
         let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), namespace);

@@ -49,11 +49,11 @@ async fn follow(client: Client) {
             biased;
             Some(_) = touched.next() => pace.touch(),
             () = pace.due(), if world.is_ready() => {
-                let mended = world.mend().await;
-                if let Err(error) = &mended {
+                let repaired = world.repair().await;
+                if let Err(error) = &repaired {
                     tracing::debug!(%error, "updating workloads failed and is retried");
                 }
-                pace.worked(mended.is_ok());
+                pace.worked(repaired.is_ok());
             }
         }
     }
@@ -73,7 +73,7 @@ impl World {
         is_listed(&self.deployments) && is_listed(&self.daemon_sets) && is_listed(&self.nodes) && is_listed(&self.pods)
     }
 
-    async fn mend(&self) -> kube::Result<()> {
+    async fn repair(&self) -> kube::Result<()> {
         let nodes = self.nodes.state();
         let ready: Vec<Arc<Node>> = nodes.iter().filter(|node| is_ready_node(node)).cloned().collect();
         let mut owned: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();

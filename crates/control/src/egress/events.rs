@@ -126,7 +126,7 @@ pub(super) const fn because(cause: MoveCause) -> &'static str {
         MoveCause::NodeDeleted => "the node is gone",
         MoveCause::NodeNotReady => "the node is not ready, or is being drained",
         MoveCause::NotSelected => "the gateway no longer selects the node",
-        MoveCause::NodeExcluded => "the address cannot live on the node",
+        MoveCause::NodeExcluded => "the node is excluded for this address",
         MoveCause::NodeReady => "a node is ready again",
     }
 }

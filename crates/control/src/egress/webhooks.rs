@@ -237,10 +237,7 @@ fn granted_by(
                 )));
             }
         }
-        AddressRequest::Default
-        | AddressRequest::Random
-        | AddressRequest::PreferUnallocated
-        | AddressRequest::Limit(_) => {}
+        AddressRequest::FromPool(_) => {}
     }
     if pool.is_empty() {
         return Err(Denied::invalid(format!(

@@ -35,7 +35,7 @@ where
     let same = |object: &&mut K| object.name_any() == name && object.namespace() == namespace;
     if let Some(before) = objects.iter_mut().find(same) {
         let mut merged = serde_json::to_value(&*before).map_err(unreadable)?;
-        merge(&mut merged, change);
+        json_patch::merge(&mut merged, &change);
         *before = serde_json::from_value(merged).map_err(unreadable)?;
         return Ok(());
     }
@@ -45,19 +45,4 @@ where
     added.meta_mut().creation_timestamp.get_or_insert_with(|| Time(jiff::Timestamp::now()));
     objects.push(added);
     Ok(())
-}
-
-/// A JSON merge patch: a value replaces, null removes.
-fn merge(target: &mut Value, patch: Value) {
-    let (Value::Object(target), Value::Object(patch)) = (&mut *target, &patch) else {
-        *target = patch;
-        return;
-    };
-    for (key, value) in patch {
-        if value.is_null() {
-            target.remove(key);
-        } else {
-            merge(target.entry(key.clone()).or_insert(Value::Null), value.clone());
-        }
-    }
 }

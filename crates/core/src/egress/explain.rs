@@ -148,14 +148,7 @@ fn requested(ask: AddressRequest) -> String {
     match ask {
         AddressRequest::NodeAddress => "it requests the address of the gateway node itself".into(),
         AddressRequest::Explicit(eip) => format!("it requests {eip}"),
-        AddressRequest::Default => "it requests the default address of the gateway".into(),
-        AddressRequest::Random => "it requests any address of the pool".into(),
-        AddressRequest::PreferUnallocated => {
-            "it requests the lowest unused address, or any address when all are used".into()
-        }
-        AddressRequest::Limit(limit) => {
-            format!("it requests the most used address with fewer than {limit} policies")
-        }
+        AddressRequest::FromPool(mode) => format!("it requests {mode}"),
     }
 }
 

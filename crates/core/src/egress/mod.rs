@@ -7,6 +7,7 @@
 //! [`plan`] decides a whole world; [`Planner`] keeps the decisions and applies changes one by one. What is recorded
 //! stays: an address moves only if its node can no longer hold it.
 
+mod allocation_mode;
 mod explain;
 mod load;
 mod overlap;
@@ -21,6 +22,7 @@ mod state;
 mod summary;
 mod types;
 
+pub use allocation_mode::AllocationMode;
 pub use explain::{ExplainStep, ExplainTopic, explain, explain_address};
 pub use overlap::{CandidatePolicy, EffectivePolicies, Winner, is_never_served, resolve_overlaps};
 pub use pairs::EipPairs;

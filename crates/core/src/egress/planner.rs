@@ -415,9 +415,6 @@ pub(super) fn fits(ask: AddressRequest, eip: Eip) -> bool {
                 && asked.v4.is_none_or(|v4| eip.v4 == Some(v4))
                 && asked.v6.is_none_or(|v6| eip.v6 == Some(v6))
         }
-        AddressRequest::Default
-        | AddressRequest::Random
-        | AddressRequest::PreferUnallocated
-        | AddressRequest::Limit(_) => !eip.is_none(),
+        AddressRequest::FromPool(_) => !eip.is_none(),
     }
 }

@@ -126,13 +126,19 @@ fn hash(name: &PolicyName) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::egress::AllocationMode;
 
     #[test]
     fn every_name_is_found_while_others_come_and_go() {
         let name =
             |n: u32| PolicyName { namespace: (!n.is_multiple_of(3)).then(|| "a".into()), name: format!("{n}").into() };
-        let spec =
-            Policy { uid: "".into(), gateway: "".into(), created: 0, request: AddressRequest::Default, refused: false };
+        let spec = Policy {
+            uid: "".into(),
+            gateway: "".into(),
+            created: 0,
+            request: AddressRequest::FromPool(AllocationMode::Default),
+            refused: false,
+        };
         let mut policies = Policies::default();
         assert_eq!(policies.find(&name(0)), None);
         // policies are added and removed a while later, so that the table grows and shrinks again and again

@@ -147,7 +147,9 @@ impl Planner {
             self.policies[id].grant = Some(Grant { gateway, eip, node, user_index: 0 });
             return Ok(());
         }
-        if matches!(self.policies[id].spec.request, AddressRequest::Limit(_)) {
+        if let AddressRequest::FromPool(mode) = self.policies[id].spec.request
+            && mode.needs_user_counts()
+        {
             self.gateway_mut(gateway).index_by_user_count();
         }
         let state = &self.gateways[gateway];

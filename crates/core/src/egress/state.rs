@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use super::allocation_mode::Offers;
 use super::pairs::EipPairs;
 use super::placement::{CandidateNode, NodeId, Nodes, PlacementRequest, choose};
 use super::policies::{Policies, PolicyId};
@@ -243,21 +244,10 @@ impl GatewayState {
 
     /// The egress address that satisfies a policy's request in the current state.
     pub(super) fn pick(&self, id: PolicyId, policies: &Policies, seed: u64) -> Result<Eip, Unmet> {
-        let allowed = |eip| self.allows(eip, id, policies);
-        let draw = || self.draw(&policies[id].spec.uid, allowed, seed);
+        let offers = PoolOffers { state: self, id, policies, seed };
         match policies[id].spec.request {
-            AddressRequest::Explicit(eip) => self.resolve(eip, allowed),
-            AddressRequest::Default if self.spec.default.is_none() => {
-                let v4 = self.spec.pool.v4_at(0);
-                let v6 = self.spec.pool.v6_at(0).filter(|_| v4.is_none());
-                self.resolve(Eip { v4, v6 }, allowed)
-            }
-            AddressRequest::Default => self.resolve(self.spec.default, allowed),
-            AddressRequest::Random => draw(),
-            AddressRequest::PreferUnallocated => self.lowest_unused().map_or_else(draw, Ok),
-            AddressRequest::Limit(limit) => {
-                self.busiest_below(limit, allowed).or_else(|| self.lowest_unused()).map_or_else(draw, Ok)
-            }
+            AddressRequest::Explicit(eip) => self.resolve(eip, |eip| offers.allows(eip)),
+            AddressRequest::FromPool(mode) => mode.choose(&offers),
             AddressRequest::NodeAddress => Err(Unmet::PoolEmpty),
         }
     }
@@ -290,34 +280,6 @@ impl GatewayState {
         if allowed(eip) { Ok(eip) } else { Err(Unmet::NotAllowed(first)) }
     }
 
-    fn lowest_unused(&self) -> Option<Eip> {
-        self.blocked.first_gap(0).filter(|index| *index < self.pairs.span()).and_then(|index| self.pairs.at(index))
-    }
-
-    fn busiest_below(&self, limit: u16, allowed: impl Fn(Eip) -> bool) -> Option<Eip> {
-        let busiest_first =
-            self.by_user_count.iter().flat_map(|by_user_count| by_user_count.range(..u32::from(limit)).rev());
-        let givable = busiest_first.flat_map(|(_, indices)| indices).filter(|index| !self.excluded.contains_key(index));
-        givable.filter_map(|index| self.pairs.at(*index)).find(|eip| allowed(*eip))
-    }
-
-    /// A seeded draw over all pool positions that may be allocated to the policy.
-    fn draw(&self, uid: &str, allowed: impl Fn(Eip) -> bool, seed: u64) -> Result<Eip, Unmet> {
-        let hash = pick::hash(seed, &[self.spec.uid.as_bytes(), uid.as_bytes()]);
-        let givable = self.explicit.iter().filter(|index| !self.excluded.contains_key(index));
-        let closed: Vec<u128> =
-            givable.filter(|index| self.pairs.at(**index).is_some_and(|eip| !allowed(eip))).copied().collect();
-        let count = self.pairs.span() - (self.excluded.len() + closed.len()) as u128;
-        let mut index = pick::draw(hash, count).ok_or(Unmet::PoolEmpty)?;
-        for skipped in merge(self.excluded.keys(), closed.iter()) {
-            if skipped > index {
-                break;
-            }
-            index += 1;
-        }
-        self.pairs.at(index).ok_or(Unmet::PoolEmpty)
-    }
-
     /// The node for an egress address that has none or must leave its node.
     pub(super) fn node_for(
         &self,
@@ -347,6 +309,62 @@ impl GatewayState {
             (std::cmp::Reverse(allocation.load()), allocation.index, *eip)
         });
         eips
+    }
+}
+
+/// What the pool offers to one policy.
+struct PoolOffers<'a> {
+    state: &'a GatewayState,
+    id: PolicyId,
+    policies: &'a Policies,
+    seed: u64,
+}
+
+impl PoolOffers<'_> {
+    fn allows(&self, eip: Eip) -> bool {
+        self.state.allows(eip, self.id, self.policies)
+    }
+}
+
+impl Offers for PoolOffers<'_> {
+    fn default_address(&self) -> Result<Eip, Unmet> {
+        let spec = &self.state.spec;
+        let first = || {
+            let v4 = spec.pool.v4_at(0);
+            Eip { v4, v6: spec.pool.v6_at(0).filter(|_| v4.is_none()) }
+        };
+        let asked = if spec.default.is_none() { first() } else { spec.default };
+        self.state.resolve(asked, |eip| self.allows(eip))
+    }
+
+    fn lowest_unused(&self) -> Option<Eip> {
+        let (blocked, pairs) = (&self.state.blocked, &self.state.pairs);
+        blocked.first_gap(0).filter(|index| *index < pairs.span()).and_then(|index| pairs.at(index))
+    }
+
+    fn most_used_below(&self, limit: u16) -> Option<Eip> {
+        let GatewayState { by_user_count, excluded, pairs, .. } = self.state;
+        let most_used_first = by_user_count.iter().flat_map(|by_count| by_count.range(..u32::from(limit)).rev());
+        let free_to_give = most_used_first.flat_map(|(_, indices)| indices).filter(|at| !excluded.contains_key(at));
+        free_to_give.filter_map(|index| pairs.at(*index)).find(|eip| self.allows(*eip))
+    }
+
+    /// A seeded draw over all pool positions that may be allocated to the policy.
+    fn any(&self) -> Result<Eip, Unmet> {
+        let GatewayState { spec, explicit, excluded, pairs, .. } = self.state;
+        let hash = pick::hash(self.seed, &[spec.uid.as_bytes(), self.policies[self.id].spec.uid.as_bytes()]);
+        let shared = explicit.iter().filter(|index| !excluded.contains_key(index));
+        let closed: Vec<u128> =
+            shared.filter(|index| pairs.at(**index).is_some_and(|eip| !self.allows(eip))).copied().collect();
+        let count = pairs.span() - (excluded.len() + closed.len()) as u128;
+        let mut index = pick::draw(hash, count).ok_or(Unmet::PoolEmpty)?;
+        for skipped in merge(excluded.keys(), closed.iter()) {
+            if skipped > index {
+                break;
+            }
+            index += 1;
+        }
+        pairs.at(index).ok_or(Unmet::PoolEmpty)
     }
 }
 

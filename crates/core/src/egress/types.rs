@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use super::AllocationMode;
 use crate::net::Pool;
 use crate::select::{Labels, Selector};
 
@@ -58,7 +59,7 @@ pub struct Gateway {
     pub uid: Arc<str>,
     /// The addresses, in pool order.
     pub pool: Pool,
-    /// What [`AddressRequest::Default`] gets; both addresses belong together.
+    /// What [`AllocationMode::Default`] gets; both addresses belong together.
     pub default: Eip,
     /// Selects its nodes.
     pub selector: Selector,
@@ -112,14 +113,8 @@ pub enum AddressRequest {
     NodeAddress,
     /// This address, or this pair.
     Explicit(Eip),
-    /// The gateway's default address.
-    Default,
-    /// Any address of the pool, used or not.
-    Random,
-    /// The lowest unused address; any address when all are used.
-    PreferUnallocated,
-    /// The most used address with fewer than this many policies.
-    Limit(u16),
+    /// An address of the pool.
+    FromPool(AllocationMode),
 }
 
 /// An egress address, or a pair of one IPv4 and one IPv6 address. With neither it means none.

@@ -96,9 +96,16 @@ enum Table {
 }
 
 impl LbPolicy {
+    /// The names that a `loadbalancer` object of a Target may have.
+    pub const NAMES: [&str; 7] =
+        ["Trivial", "ConsistentHash", "HashRing", "RoundRobin", "Random2", "LeastSessions", "Maglev"];
+
+    /// How a hash ring without a key is shown.
+    pub const NO_KEY: &str = "<RANDOM>";
+
     /// The policy of a `loadbalancer` object; the names under which the API shows a policy are known too.
     pub fn parse(policy: Option<&str>, key: Option<&str>) -> Result<Self, LbPolicyError> {
-        let key = || key.filter(|key| *key != "<RANDOM>").map(Path::new);
+        let key = || key.filter(|key| *key != Self::NO_KEY).map(Path::new);
         Ok(match policy.ok_or(LbPolicyError::Undefined)? {
             "Trivial" | "None" => Self::Trivial,
             "ConsistentHash" | "HashRing" => Self::HashRing(key()),
@@ -120,6 +127,29 @@ impl LbPolicy {
             Self::Random2 => "Random2",
             Self::LeastSessions => "LeastSessions",
         }
+    }
+
+    /// Whether a real l7mp has it too.
+    pub const fn is_of_l7mp(&self) -> bool {
+        matches!(self, Self::Trivial | Self::HashRing(_))
+    }
+
+    /// Whether a key says what is hashed.
+    pub const fn takes_key(&self) -> bool {
+        matches!(self, Self::HashRing(_) | Self::Maglev(_))
+    }
+
+    /// The value of the metadata that is hashed.
+    pub const fn key(&self) -> Option<&Path> {
+        match self {
+            Self::HashRing(key) | Self::Maglev(key) => key.as_ref(),
+            Self::Trivial | Self::RoundRobin | Self::Random2 | Self::LeastSessions => None,
+        }
+    }
+
+    /// Whether the choice depends on how many came before.
+    pub const fn takes_turns(&self) -> bool {
+        matches!(self, Self::RoundRobin)
     }
 }
 

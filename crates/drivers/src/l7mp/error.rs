@@ -19,10 +19,10 @@ pub enum CallError {
     #[error("did not answer in time")]
     TimedOut,
     /// Asked; whether it had an effect is not known.
-    #[error("broke off: {0}")]
+    #[error("closed the connection: {0}")]
     ConnectionLost(String),
     /// What was answered is not of this API.
-    #[error("answered what is not understood: {0}")]
+    #[error("sent an invalid response: {0}")]
     InvalidResponse(&'static str),
     /// Refused, with the proxy's own text.
     #[error("answered {status}: {content}")]

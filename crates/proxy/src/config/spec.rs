@@ -3,13 +3,12 @@
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
+use portolan_core::mesh::{LbPolicy, LbPolicyError};
 use serde::de::DeserializeOwned;
 
 use super::json::{Json, object};
 use super::refusal::{Class, Refusal};
-use super::types::{
-    Admin, Balancer, ClusterSpec, HeaderItem, JsonSocketCluster, ListenerSpec, LoggerCluster, Name, UdpMode,
-};
+use super::types::{Admin, ClusterSpec, HeaderItem, JsonSocketCluster, ListenerSpec, LoggerCluster, Name, UdpMode};
 
 /// Protocols of listeners.
 pub const LISTENERS: [&str; 6] = ["UDP", "TCP", "UnixDomainSocket", "WebSocket", "HTTP", "JSONSocket"];
@@ -31,9 +30,6 @@ pub const CLUSTERS: [&str; 15] = [
     "JSONDecap",
     "L7mpController",
 ];
-
-/// How a ring without a key is shown.
-const RANDOM: &str = "<RANDOM>";
 
 /// Reads a listener's spec.
 pub fn listener(spec: &Json, admin: &Admin) -> Result<ListenerSpec, Refusal> {
@@ -117,35 +113,29 @@ pub fn cluster_view(spec: &ClusterSpec, given: &Json) -> Json {
 }
 
 /// Reads a cluster's load balancer, and returns its view.
-pub fn balancer(given: Option<&Json>, spec: &ClusterSpec) -> Result<(Balancer, Json), Refusal> {
+pub fn balancer(given: Option<&Json>, spec: &ClusterSpec) -> Result<(LbPolicy, Json), Refusal> {
+    let shown = |name: &str| object([("policy", name.into())]);
     if spec.is_virtual() {
         let none = matches!(
             spec,
             ClusterSpec::Controller | ClusterSpec::Logger(_) | ClusterSpec::Stdio | ClusterSpec::Sync(_)
         );
-        return Ok((Balancer::Trivial, policy(if none { "None" } else { "Trivial" })));
+        return Ok((LbPolicy::Trivial, shown(if none { "None" } else { "Trivial" })));
     }
-    let Some(given) = given else { return Ok((Balancer::Trivial, policy("Trivial"))) };
-    let key = given.get("key").and_then(Json::as_str).filter(|key| *key != RANDOM).map(str::to_owned);
-    let Some(word) = given.get("policy").and_then(Json::as_str) else {
-        return Err(Refusal::bad("LoadBalancer.create: TODO: Policy undefined"));
+    let Some(given) = given else { return Ok((LbPolicy::Trivial, shown("Trivial"))) };
+    let text = |key: &str| given.get(key).and_then(Json::as_str);
+    let policy = LbPolicy::parse(text("policy"), text("key")).map_err(|error| match &error {
+        LbPolicyError::Unknown(_) => Refusal::new(Class::Unimplemented, error.to_string()),
+        LbPolicyError::Undefined => Refusal::bad(error.to_string()),
+    })?;
+    let view = if matches!(policy, LbPolicy::HashRing(_)) {
+        object([("policy", policy.name().into()), ("key", text("key").unwrap_or(LbPolicy::NO_KEY).into())])
+    } else if policy.takes_key() {
+        given.clone()
+    } else {
+        shown(policy.name())
     };
-    Ok(match word {
-        "Trivial" | "None" => (Balancer::Trivial, policy("Trivial")),
-        "ConsistentHash" | "HashRing" => {
-            let shown = key.as_deref().unwrap_or(RANDOM);
-            let view = object([("policy", "HashRing".into()), ("key", shown.into())]);
-            (Balancer::HashRing { key }, view)
-        }
-        "RoundRobin" => (Balancer::RoundRobin, policy(word)),
-        "Random2" => (Balancer::Random2, policy(word)),
-        "LeastSessions" => (Balancer::LeastSessions, policy(word)),
-        "Maglev" => (Balancer::Maglev { key }, given.clone()),
-        other => {
-            let content = format!("LoadBalancer.create: TODO: Policy \"{other}\" unimplemented");
-            return Err(Refusal::new(Class::Unimplemented, content));
-        }
-    })
+    Ok((policy, view))
 }
 
 /// Checks an endpoint's address against the protocol of its cluster.
@@ -331,10 +321,6 @@ fn inside(path: &Path, dirs: &[PathBuf], noun: &str, field: &str, setting: &str)
         shown.join(", ")
     );
     Err(Refusal::bad(content))
-}
-
-fn policy(word: &str) -> Json {
-    object([("policy", word.into())])
 }
 
 fn unknown_listener(protocol: &str) -> Refusal {

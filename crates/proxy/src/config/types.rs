@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use portolan_core::mesh::LbPolicy;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -64,7 +65,7 @@ pub struct Cluster {
     pub spec: ClusterSpec,
     /// In insertion order; always empty for virtual clusters.
     pub endpoints: Vec<Arc<Endpoint>>,
-    pub balancer: Balancer,
+    pub balancer: LbPolicy,
     pub options: ClusterOptions,
 }
 
@@ -140,24 +141,6 @@ pub enum EndpointState {
     Active,
     /// Keeps its sessions, gets no new ones.
     Draining,
-}
-
-/// How a cluster picks an endpoint for a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Balancer {
-    /// The first endpoint in insertion order. `None` on the wire is this as well.
-    Trivial,
-    /// Without a key: at random for each session.
-    HashRing {
-        key: Option<String>,
-    },
-    RoundRobin,
-    Random2,
-    LeastSessions,
-    /// Without a key: the client's address and port.
-    Maglev {
-        key: Option<String>,
-    },
 }
 
 /// If it matches: rewrite the metadata and use the route, or continue in another rulelist.

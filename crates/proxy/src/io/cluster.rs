@@ -6,9 +6,9 @@ use super::rate::Limiter;
 use super::stats::Meter;
 use super::sync::Groups;
 use crate::config::snapshot::Names;
-use crate::config::types::{Balancer as BalancerKind, Cluster, EndpointState as Wanted, Name, ObjectId};
+use crate::config::types::{Cluster, EndpointState as Wanted, Name, ObjectId};
 use parking_lot::Mutex;
-use portolan_core::mesh::{Balancer, LbPolicy, Path, PickContext, WeightedEndpoint};
+use portolan_core::mesh::{Balancer, PickContext, WeightedEndpoint};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -135,7 +135,7 @@ impl ClusterRuntime {
     fn new(cluster: Arc<Cluster>, before: Option<&Self>, registry: &Registry, now: u64) -> Self {
         let balancer = match before.filter(|before| before.cluster.balancer == cluster.balancer) {
             Some(before) => before.balancer.rebuilt(members(&cluster)),
-            None => Balancer::new(policy(&cluster.balancer), members(&cluster)),
+            None => Balancer::new(cluster.balancer.clone(), members(&cluster)),
         };
         let cluster_state = registry.cluster_state(cluster.id);
         cluster_state.limiter.set(cluster.options.qos.as_ref(), now);
@@ -144,7 +144,7 @@ impl ClusterRuntime {
 
     /// Whether the choice looks at the metadata.
     pub(crate) fn needs_metadata(&self) -> bool {
-        matches!(self.cluster.balancer, BalancerKind::HashRing { key: Some(_) } | BalancerKind::Maglev { key: Some(_) })
+        self.cluster.balancer.key().is_some()
     }
 
     /// Picks an endpoint, by its index in the cluster; ejected ones are skipped.
@@ -156,8 +156,7 @@ impl ClusterRuntime {
         now: u64,
     ) -> Option<usize> {
         let sessions = |at: usize| self.states.get(at).map_or(0, |state| state.sessions.load(Relaxed) as u64);
-        let by_turns = self.cluster.balancer == BalancerKind::RoundRobin;
-        let turn = if by_turns { self.cluster_state.turns.fetch_add(1, Relaxed) } else { 0 };
+        let turn = if self.cluster.balancer.takes_turns() { self.cluster_state.turns.fetch_add(1, Relaxed) } else { 0 };
         let picked =
             self.balancer.pick(&PickContext { metadata, client, random, sequence: turn, sessions: &sessions })?;
         if self.states[picked].health.lock().takes(now) {
@@ -195,21 +194,11 @@ fn members(cluster: &Cluster) -> Vec<WeightedEndpoint> {
     endpoints.map(|(at, endpoint)| WeightedEndpoint { address: endpoint.address.clone(), weight: weight(at) }).collect()
 }
 
-fn policy(kind: &BalancerKind) -> LbPolicy {
-    let path = |key: &Option<String>| key.as_deref().map(Path::new);
-    match kind {
-        BalancerKind::Trivial => LbPolicy::Trivial,
-        BalancerKind::HashRing { key } => LbPolicy::HashRing(path(key)),
-        BalancerKind::Maglev { key } => LbPolicy::Maglev(path(key)),
-        BalancerKind::RoundRobin => LbPolicy::RoundRobin,
-        BalancerKind::Random2 => LbPolicy::Random2,
-        BalancerKind::LeastSessions => LbPolicy::LeastSessions,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan_core::mesh::LbPolicy;
+
     use crate::config::types::{ClusterOptions, ClusterSpec};
 
     #[test]
@@ -223,7 +212,7 @@ mod tests {
     #[test]
     fn a_change_puts_together_the_cluster_that_changed_and_no_other() {
         let cluster = |id: u64, name: &str| {
-            let (spec, balancer) = (ClusterSpec::Echo, BalancerKind::Trivial);
+            let (spec, balancer) = (ClusterSpec::Echo, LbPolicy::Trivial);
             let (name, options) = (Name::from(name), ClusterOptions::default());
             Arc::new(Cluster { id: ObjectId(id), name, spec, endpoints: Vec::new(), balancer, options })
         };

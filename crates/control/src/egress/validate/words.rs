@@ -1,9 +1,9 @@
 //! The words of the wire that choose a mode. Upper and lower case are the same; an unknown word is a warning.
 
 use portolan_api::egress::EgressIp;
-use portolan_core::egress::{AddressRequest, Eip, NodeMode};
+use portolan_core::egress::{AddressRequest, AllocationMode, Eip, NodeMode};
 
-/// How many policies share a node or an address with `Limit`, unless said otherwise.
+/// How many policies share a node with `Limit`, unless said otherwise.
 const DEFAULT_LIMIT: u16 = 5;
 
 /// The node mode, and whether the word for it was known.
@@ -16,24 +16,14 @@ pub(super) fn node_mode(word: Option<&str>, limit: Option<u16>) -> (NodeMode, bo
     }
 }
 
-/// What a policy asks for when it names no address, and whether the word for it was known.
-pub(super) fn eip_mode(word: Option<&str>, limit: Option<u16>) -> (AddressRequest, bool) {
-    match word.unwrap_or_default().to_ascii_lowercase().as_str() {
-        "default" | "" => (AddressRequest::Default, true),
-        "rr" | "preferunallocated" => (AddressRequest::PreferUnallocated, true),
-        "random" => (AddressRequest::Random, true),
-        "limit" => (AddressRequest::Limit(limit.unwrap_or(DEFAULT_LIMIT).max(1)), true),
-        _ => (AddressRequest::Default, false),
-    }
-}
-
 /// What a policy asks for.
 pub(super) fn ask(egress_ip: Option<&EgressIp>, explicit: Eip) -> AddressRequest {
-    let Some(egress_ip) = egress_ip else { return AddressRequest::Default };
+    let Some(egress_ip) = egress_ip else { return AddressRequest::FromPool(AllocationMode::Default) };
     if egress_ip.use_node_ip == Some(true) {
         AddressRequest::NodeAddress
     } else if explicit.is_none() {
-        eip_mode(egress_ip.allocator_policy.as_deref(), egress_ip.limit).0
+        let word = egress_ip.allocator_policy.as_deref().unwrap_or_default();
+        AddressRequest::FromPool(AllocationMode::parse(word, egress_ip.limit).unwrap_or_default())
     } else {
         AddressRequest::Explicit(explicit)
     }
@@ -50,15 +40,12 @@ pub(in crate::egress) fn node_mode_warning(word: Option<&str>) -> Option<String>
 
 /// What the user of a policy is told although it is accepted.
 pub(in crate::egress) fn policy_warnings(egress_ip: Option<&EgressIp>) -> Vec<String> {
-    let word = egress_ip.and_then(|egress_ip| egress_ip.allocator_policy.as_deref());
-    let (_, known) = eip_mode(word, None);
-    if known {
+    let word = egress_ip.and_then(|egress_ip| egress_ip.allocator_policy.as_deref()).unwrap_or_default();
+    if AllocationMode::parse(word, None).is_some() {
         return Vec::new();
     }
-    let word = word.unwrap_or_default();
-    vec![format!(
-        "spec.egressIP.allocatorPolicy: `{word}` is none of default, rr, Random, PreferUnallocated, Limit and counts as default"
-    )]
+    let words = AllocationMode::WORDS;
+    vec![format!("spec.egressIP.allocatorPolicy: `{word}` is none of {words} and counts as default")]
 }
 
 #[cfg(test)]
@@ -78,10 +65,5 @@ mod tests {
         assert_eq!(node_mode(Some("fewestNODES"), None).0, NodeMode::FewestNodes);
         assert_eq!(node_mode(Some("limit"), None).0, NodeMode::Limit(5));
         assert_eq!(node_mode(Some("Limit"), Some(2)).0, NodeMode::Limit(2));
-        assert_eq!(eip_mode(Some("RR"), None).0, AddressRequest::PreferUnallocated);
-        assert_eq!(eip_mode(Some("PreferUnallocated"), None).0, AddressRequest::PreferUnallocated);
-        assert_eq!(eip_mode(Some("random"), None).0, AddressRequest::Random);
-        assert_eq!(eip_mode(Some("LIMIT"), Some(9)).0, AddressRequest::Limit(9));
-        assert_eq!(eip_mode(Some("whatever"), None), (AddressRequest::Default, false));
     }
 }

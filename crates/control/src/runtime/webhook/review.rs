@@ -225,7 +225,7 @@ impl Request {
         let (sent, expected) = (&request.kind, (K::group(&()), K::kind(&())));
         if (sent.group.as_str(), sent.kind.as_str()) != (&*expected.0, &*expected.1) {
             return Err(bad(format!(
-                "this path is for {} of group `{}`, not for {} of group `{}`: mend the webhook configuration's rules",
+                "this path is for {} of group `{}`, not for {} of group `{}`: fix the rules of the webhook configuration",
                 expected.1, expected.0, sent.kind, sent.group
             )));
         }

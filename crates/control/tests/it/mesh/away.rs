@@ -84,9 +84,13 @@ async fn wrong_answers_are_survived_and_named(backend: Backend) -> anyhow::Resul
     );
     let habits = [
         ("broken", Habit::Says("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_owned()), "answered 500"),
-        ("cut", Habit::Says("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{\"version\":".to_owned()), "broke off"),
+        (
+            "cut",
+            Habit::Says("HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{\"version\":".to_owned()),
+            "closed the connection",
+        ),
         ("elsewhere", Habit::Says(redirect), "answered 302"),
-        ("garbage", Habit::Says("SSH-2.0-OpenSSH_9.2\r\n".to_owned()), "broke off"),
+        ("garbage", Habit::Says("SSH-2.0-OpenSSH_9.2\r\n".to_owned()), "closed the connection"),
         ("text", Habit::Says("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello".to_owned()), "the answer is no JSON"),
         ("long", Habit::Long(65 << 20), "length limit exceeded"),
     ];

@@ -5,6 +5,7 @@ mod away;
 mod events;
 mod examples;
 pub(crate) mod harness;
+mod isolation;
 mod kinds;
 mod l7mp;
 mod lab;

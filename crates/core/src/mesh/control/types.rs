@@ -381,23 +381,20 @@ pub enum EndpointSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Balancer {
     /// The policy's name on the wire.
-    pub policy: &'static str,
+    pub name: &'static str,
     /// The path of the hash key.
     pub key: Option<String>,
+    /// Whether only a Portolan proxy supports it.
+    pub is_ours: bool,
 }
 
 impl Balancer {
     /// As JSON of the REST API.
     pub fn to_value(&self) -> Value {
         match &self.key {
-            Some(key) => json!({"policy": self.policy, "key": key}),
-            None => json!({"policy": self.policy}),
+            Some(key) => json!({"policy": self.name, "key": key}),
+            None => json!({"policy": self.name}),
         }
-    }
-
-    /// Whether only a Portolan proxy supports it.
-    pub fn is_ours(&self) -> bool {
-        !matches!(self.policy, "Trivial" | "ConsistentHash" | "HashRing")
     }
 }
 

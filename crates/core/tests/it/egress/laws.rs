@@ -403,22 +403,26 @@ fn a_passing_policy_leaves_no_trace(world: &World, _: &Ledger, plan: &Plan) -> b
     let name = PolicyName { namespace: Some("z".into()), name: "passing".into() };
     let Some(gateway) = world.gateways.keys().next() else { return true };
     // everything waiting was refused before; the guest must not change why
-    [AddressRequest::PreferUnallocated, AddressRequest::Random, AddressRequest::Limit(2), AddressRequest::NodeAddress]
-        .into_iter()
-        .all(|ask| {
-            let mut planner = Planner::new(world.clone(), carried_out(plan));
-            let before = planner.plan();
-            let guest =
-                Policy { uid: "guest".into(), gateway: gateway.clone(), created: 99, request: ask, refused: false };
-            planner.change(Change::Policy(name.clone(), Some(guest)));
-            planner.change(Change::Policy(name.clone(), None));
-            for address in planner.recycled() {
-                planner.change(Change::ObservedRecord(address, None));
-            }
-            let mut after = planner.plan();
-            after.moves.clone_from(&before.moves);
-            world.keep_unused || after == before || !before.unmet.is_empty()
-        })
+    [
+        AddressRequest::FromPool(AllocationMode::PreferUnallocated),
+        AddressRequest::FromPool(AllocationMode::Random),
+        AddressRequest::FromPool(AllocationMode::Limit(2)),
+        AddressRequest::NodeAddress,
+    ]
+    .into_iter()
+    .all(|ask| {
+        let mut planner = Planner::new(world.clone(), carried_out(plan));
+        let before = planner.plan();
+        let guest = Policy { uid: "guest".into(), gateway: gateway.clone(), created: 99, request: ask, refused: false };
+        planner.change(Change::Policy(name.clone(), Some(guest)));
+        planner.change(Change::Policy(name.clone(), None));
+        for address in planner.recycled() {
+            planner.change(Change::ObservedRecord(address, None));
+        }
+        let mut after = planner.plan();
+        after.moves.clone_from(&before.moves);
+        world.keep_unused || after == before || !before.unmet.is_empty()
+    })
 }
 
 fn taken_is_never_given(world: &World, ledger: &Ledger, plan: &Plan) -> bool {

@@ -404,15 +404,15 @@ impl Model<'_> {
         match policy.request {
             AddressRequest::NodeAddress => unreachable!(),
             AddressRequest::Explicit(asked) => named(asked, true),
-            AddressRequest::Default if spec.default.is_none() => {
+            AddressRequest::FromPool(AllocationMode::Default) if spec.default.is_none() => {
                 let v4 = spec.pool.v4_at(0);
                 let v6 = if v4.is_some() { None } else { spec.pool.v6_at(0) };
                 named(Eip { v4, v6 }, false)
             }
-            AddressRequest::Default => named(spec.default, false),
-            AddressRequest::Random => draw(),
-            AddressRequest::PreferUnallocated => unused.map_or_else(draw, Ok),
-            AddressRequest::Limit(n) => {
+            AddressRequest::FromPool(AllocationMode::Default) => named(spec.default, false),
+            AddressRequest::FromPool(AllocationMode::Random) => draw(),
+            AddressRequest::FromPool(AllocationMode::PreferUnallocated) => unused.map_or_else(draw, Ok),
+            AddressRequest::FromPool(AllocationMode::Limit(n)) => {
                 let mut best: Option<Eip> = None;
                 for eip in may.iter().copied().filter(|eip| (1..usize::from(n)).contains(&used(*eip))) {
                     if best.is_none_or(|best| used(eip) > used(best)) {
@@ -738,9 +738,6 @@ pub(crate) fn fits(ask: AddressRequest, eip: Eip) -> bool {
         AddressRequest::Explicit(e) => {
             !eip.is_none() && (e.v4.is_none() || e.v4 == eip.v4) && (e.v6.is_none() || e.v6 == eip.v6)
         }
-        AddressRequest::Default
-        | AddressRequest::Random
-        | AddressRequest::PreferUnallocated
-        | AddressRequest::Limit(_) => !eip.is_none(),
+        AddressRequest::FromPool(_) => !eip.is_none(),
     }
 }

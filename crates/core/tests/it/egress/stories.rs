@@ -13,7 +13,7 @@ use super::worlds::name;
 #[test]
 fn failed_nodes_eips_spread_over_survivors() {
     let mut world = world("10.6.1.1-10.6.1.30", 4);
-    add(&mut world, 30, AddressRequest::PreferUnallocated);
+    add(&mut world, 30, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let before = plan(&world, &Ledger::default());
     world.nodes.remove("n0");
     let after = plan(&world, &carried_out(&before));
@@ -26,7 +26,7 @@ fn failed_nodes_eips_spread_over_survivors() {
 #[test]
 fn average_never_passes_over_a_survivor_with_a_lower_load() {
     let mut world = world("10.6.1.1-10.6.1.40", 5);
-    add(&mut world, 100, AddressRequest::Limit(3));
+    add(&mut world, 100, AddressRequest::FromPool(AllocationMode::Limit(3)));
     let before = plan(&world, &Ledger::default());
     world.nodes.remove("n1");
     let after = plan(&world, &carried_out(&before));
@@ -45,7 +45,7 @@ fn average_never_passes_over_a_survivor_with_a_lower_load() {
 #[test]
 fn node_with_200_eips_can_still_be_chosen() {
     let mut world = world("10.6.1.0-10.6.1.255", 1);
-    add(&mut world, 201, AddressRequest::PreferUnallocated);
+    add(&mut world, 201, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let plan = plan(&world, &Ledger::default());
     assert!(plan.unmet.is_empty());
     assert_eq!(plan.views["g"].nodes["n0"].len(), 201);
@@ -54,7 +54,7 @@ fn node_with_200_eips_can_still_be_chosen() {
 #[test]
 fn no_ready_node_is_unmet_not_a_crash() {
     let mut world = world("10.6.1.1-10.6.1.4", 0);
-    add(&mut world, 3, AddressRequest::PreferUnallocated);
+    add(&mut world, 3, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let plan = plan(&world, &Ledger::default());
     assert!(plan.bindings.is_empty() && plan.addresses.is_empty());
     assert!(plan.unmet.values().all(|unmet| *unmet == Unmet::NoReadyNode) && plan.unmet.len() == 3);
@@ -63,7 +63,7 @@ fn no_ready_node_is_unmet_not_a_crash() {
 #[test]
 fn second_policy_on_default_eip_is_listed_and_keeps_it() {
     let mut world = world("10.6.1.1-10.6.1.4", 2);
-    add(&mut world, 2, AddressRequest::Default);
+    add(&mut world, 2, AddressRequest::FromPool(AllocationMode::Default));
     let mut planner = Planner::new(world, Ledger::default());
     let entries: Vec<EipUsers> = planner.plan().views["g"].nodes.values().flatten().cloned().collect();
     assert_eq!(entries, [EipUsers { eip: v4("10.6.1.1"), policies: vec![policy_name(0), policy_name(1)] }]);
@@ -78,7 +78,7 @@ fn second_policy_on_default_eip_is_listed_and_keeps_it() {
 #[test]
 fn all_gateways_off_then_on_keeps_placement() {
     let mut world = world("10.6.1.1-10.6.1.8", 3);
-    add(&mut world, 8, AddressRequest::PreferUnallocated);
+    add(&mut world, 8, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let mut planner = Planner::new(world.clone(), Ledger::default());
     let before = planner.plan();
     for (node, spec) in &world.nodes {
@@ -101,7 +101,7 @@ fn all_gateways_off_then_on_keeps_placement() {
 #[test]
 fn nodes_that_go_and_come_together_are_planned_together() {
     let mut world = world("10.6.1.1-10.6.1.6", 3);
-    add(&mut world, 6, AddressRequest::PreferUnallocated);
+    add(&mut world, 6, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let mut planner = Planner::new(world.clone(), Ledger::default());
     let set = |names: &[&'static str], ready: bool| {
         let spec = Node { ready, ..world.nodes["n0"].clone() };
@@ -118,14 +118,17 @@ fn nodes_that_go_and_come_together_are_planned_together() {
 #[test]
 fn a_pool_shrunk_under_use_keeps_serving_and_gives_nothing_anew() {
     let mut world = world("10.6.1.1-10.6.1.4", 2);
-    add(&mut world, 3, AddressRequest::PreferUnallocated);
+    add(&mut world, 3, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let mut planner = Planner::new(world.clone(), Ledger::default());
     let mut gateway = world.gateways["g"].clone();
     gateway.pool = Pool::parse(&["10.6.1.1"], &[]).unwrap();
     planner.change(Change::Gateway("g".into(), Some(gateway)));
     assert!(planner.planned(address("10.6.1.3")).unwrap().outside_pool);
     assert!(planner.plan().moves.is_empty() && planner.plan().unmet.is_empty());
-    let newcomer = Policy { request: AddressRequest::Explicit(v4("10.6.1.3")), ..policy(9, AddressRequest::Default) };
+    let newcomer = Policy {
+        request: AddressRequest::Explicit(v4("10.6.1.3")),
+        ..policy(9, AddressRequest::FromPool(AllocationMode::Default))
+    };
     planner.change(Change::Policy(policy_name(9), Some(newcomer)));
     assert_eq!(planner.unmet(&policy_name(9)), Some(Unmet::OutsidePool(address("10.6.1.3"))));
     let view = planner.view("g", 1000).unwrap();
@@ -135,12 +138,15 @@ fn a_pool_shrunk_under_use_keeps_serving_and_gives_nothing_anew() {
 #[test]
 fn usage_is_exact_after_churn() {
     let mut world = world("10.6.1.1-10.6.1.50", 4);
-    add(&mut world, 40, AddressRequest::PreferUnallocated);
+    add(&mut world, 40, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let mut planner = Planner::new(world, Ledger::default());
     for round in 0..800usize {
         let (gone, come) = (policy_name(round % 40), policy_name(40 + (round * 7) % 40));
         planner.change(Change::Policy(gone, None));
-        planner.change(Change::Policy(come.clone(), Some(policy(round, AddressRequest::Limit(2)))));
+        planner.change(Change::Policy(
+            come.clone(),
+            Some(policy(round, AddressRequest::FromPool(AllocationMode::Limit(2)))),
+        ));
         if round % 3 == 0 {
             for recycled in planner.recycled() {
                 planner.change(Change::ObservedRecord(recycled, None));
@@ -156,9 +162,9 @@ fn usage_is_exact_after_churn() {
 fn a_slash_64_pool_costs_nothing() {
     let mut world = world("10.6.1.1", 2);
     world.gateways.get_mut("g").unwrap().pool = Pool::parse(&[], &["fd00::/64"]).unwrap();
-    add(&mut world, 50, AddressRequest::PreferUnallocated);
+    add(&mut world, 50, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     for n in 50..100 {
-        world.policies.insert(policy_name(n), policy(n, AddressRequest::Random));
+        world.policies.insert(policy_name(n), policy(n, AddressRequest::FromPool(AllocationMode::Random)));
     }
     let plan = plan(&world, &Ledger::default());
     assert_eq!((plan.unmet.len(), plan.views["g"].total[1]), (0, u64::MAX));
@@ -169,7 +175,7 @@ fn a_slash_64_pool_costs_nothing() {
 fn a_pair_moves_and_goes_as_one() {
     let mut world = world("10.6.1.1-10.6.1.3", 2);
     world.gateways.get_mut("g").unwrap().pool = Pool::parse(&["10.6.1.1-10.6.1.3"], &["fd00::1-fd00::3"]).unwrap();
-    add(&mut world, 1, AddressRequest::PreferUnallocated);
+    add(&mut world, 1, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let mut planner = Planner::new(world, Ledger::default());
     let v4 = planner.planned(address("10.6.1.1")).unwrap().record;
     let affected = planner.change(Change::Node(v4.node.clone().unwrap(), None));
@@ -184,7 +190,7 @@ fn a_pair_moves_and_goes_as_one() {
 #[test]
 fn a_lost_claim_is_written_again_for_the_same_policies() {
     let mut world = world("10.6.1.1-10.6.1.9", 2);
-    add(&mut world, 3, AddressRequest::Default);
+    add(&mut world, 3, AddressRequest::FromPool(AllocationMode::Default));
     let mut planner = Planner::new(world, Ledger::default());
     let before = planner.plan();
     let affected = planner.change(Change::ObservedRecord(address("10.6.1.1"), None));
@@ -195,7 +201,7 @@ fn a_lost_claim_is_written_again_for_the_same_policies() {
 #[test]
 fn a_takeover_by_the_agents_is_followed() {
     let mut world = world("10.6.1.1-10.6.1.9", 3);
-    add(&mut world, 1, AddressRequest::Default);
+    add(&mut world, 1, AddressRequest::FromPool(AllocationMode::Default));
     let mut planner = Planner::new(world, Ledger::default());
     let record = planner.planned(address("10.6.1.1")).unwrap().record;
     let standby = planner.standby(&record.gateway, record.node.as_ref().unwrap())[&address("10.6.1.1")].clone();
@@ -211,7 +217,7 @@ fn a_takeover_by_the_agents_is_followed() {
 #[test]
 fn slots_run_out_with_a_reason_and_come_back() {
     let mut world = world("10.6.0.0/17", 1);
-    add(&mut world, 16_383, AddressRequest::PreferUnallocated);
+    add(&mut world, 16_383, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
     let mut planner = Planner::new(world, Ledger::default());
     let last = planner.plan().unmet;
     assert_eq!(last.into_values().collect::<Vec<_>>(), [Unmet::SlotsExhausted]);
@@ -226,10 +232,11 @@ fn nodes_share_their_room_between_gateways() {
     let mut other = world.gateways["g"].clone();
     other.pool = Pool::parse(&["10.7.1.1-10.7.1.9"], &[]).unwrap();
     world.gateways.insert("h".into(), other);
-    add(&mut world, 2, AddressRequest::PreferUnallocated);
-    world
-        .policies
-        .insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, AddressRequest::PreferUnallocated) });
+    add(&mut world, 2, AddressRequest::FromPool(AllocationMode::PreferUnallocated));
+    world.policies.insert(
+        policy_name(7),
+        Policy { gateway: "h".into(), ..policy(7, AddressRequest::FromPool(AllocationMode::PreferUnallocated)) },
+    );
     let mut planner = Planner::new(world, Ledger::default());
     assert_eq!(planner.unmet(&policy_name(7)), Some(Unmet::NoCapacity));
     planner.change(Change::Policy(policy_name(0), None));
@@ -245,10 +252,11 @@ fn an_address_that_must_leave_makes_room_for_another_gateway() {
     let mut other = world.gateways["g"].clone();
     other.pool = Pool::parse(&["10.7.1.1-10.7.1.9"], &[]).unwrap();
     world.gateways.insert("h".into(), other);
-    add(&mut world, 1, AddressRequest::Default);
-    world
-        .policies
-        .insert(policy_name(7), Policy { gateway: "h".into(), ..policy(7, AddressRequest::PreferUnallocated) });
+    add(&mut world, 1, AddressRequest::FromPool(AllocationMode::Default));
+    world.policies.insert(
+        policy_name(7),
+        Policy { gateway: "h".into(), ..policy(7, AddressRequest::FromPool(AllocationMode::PreferUnallocated)) },
+    );
     let mut planner = Planner::new(world, Ledger::default());
     assert_eq!(planner.unmet(&policy_name(7)), Some(Unmet::NoCapacity));
     planner.change(Change::ExcludedNodes(address("10.6.1.1"), BTreeSet::from(["n0".into()])));
@@ -271,7 +279,7 @@ fn an_address_whose_old_record_is_gone_can_be_given() {
 fn whoever_waits_is_asked_again_when_a_later_one_was_served() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
     world.nodes.get_mut("n0").unwrap().capacity = Some(1);
-    add(&mut world, 1, AddressRequest::Limit(2));
+    add(&mut world, 1, AddressRequest::FromPool(AllocationMode::Limit(2)));
     world.policies.insert(policy_name(1), policy(1, AddressRequest::Explicit(v4("10.6.1.2"))));
     let idle = AddressRecord { gateway: "g".into(), pair: None, slot: 2, node: Some("n0".into()), epoch: 1 };
     let ledger = Ledger { addresses: BTreeMap::from([(address("10.6.1.2"), idle)]), ..Ledger::default() };
@@ -299,7 +307,7 @@ fn an_exclusive_address_is_not_kept_by_whoever_has_it_recorded() {
     world.gateways.get_mut("g").unwrap().exclusive = true;
     add(&mut world, 1, AddressRequest::Explicit(v4("10.6.1.1")));
     let stranger = PolicyName { namespace: Some("other".into()), name: "a".into() };
-    world.policies.insert(stranger.clone(), policy(1, AddressRequest::PreferUnallocated));
+    world.policies.insert(stranger.clone(), policy(1, AddressRequest::FromPool(AllocationMode::PreferUnallocated)));
     let mut ledger = carried_out(&plan(&world, &Ledger::default()));
     assert_eq!(ledger.bindings[&stranger].eip, v4("10.6.1.2"));
     // a status says that the stranger has the address of another namespace
@@ -315,7 +323,7 @@ fn an_exclusive_address_is_not_kept_by_whoever_has_it_recorded() {
 #[test]
 fn an_explanation_tells_address_node_standby_and_users() {
     let mut world = world("10.6.1.1-10.6.1.2", 2);
-    add(&mut world, 1, AddressRequest::Default);
+    add(&mut world, 1, AddressRequest::FromPool(AllocationMode::Default));
     let planner = Planner::new(world, Ledger::default());
     let steps = explain(&planner, &policy_name(0));
     let topics: Vec<ExplainTopic> = steps.iter().map(|step| step.topic).collect();
@@ -338,7 +346,7 @@ fn an_explanation_tells_address_node_standby_and_users() {
 #[test]
 fn a_view_is_cut_but_counts_all() {
     let mut world = world("10.6.1.1-10.6.1.9", 2);
-    add(&mut world, 20, AddressRequest::Limit(4));
+    add(&mut world, 20, AddressRequest::FromPool(AllocationMode::Limit(4)));
     let view = Planner::new(world, Ledger::default()).view("g", 7).unwrap();
     let listed: usize = view.nodes.values().flatten().map(|entry| entry.policies.len()).sum();
     assert_eq!((listed, view.policies), (7, 20));

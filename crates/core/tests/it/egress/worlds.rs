@@ -120,13 +120,13 @@ fn eip(tape: &mut Tape<'_>, gateways: usize) -> Eip {
 pub(crate) fn policy(tape: &mut Tape<'_>, gateways: usize) -> Policy {
     let gateway = if tape.rarely(12) { name("g", 9) } else { name("g", tape.below(gateways.max(1))) };
     let ask = match tape.below(8) {
-        0 => AddressRequest::PreferUnallocated,
+        0 => AddressRequest::FromPool(AllocationMode::PreferUnallocated),
         1 => AddressRequest::NodeAddress,
         2 | 3 => AddressRequest::Explicit(eip(tape, gateways)),
-        4 => AddressRequest::Default,
-        5 => AddressRequest::Random,
-        6 => AddressRequest::Limit(1),
-        _ => AddressRequest::Limit(2),
+        4 => AddressRequest::FromPool(AllocationMode::Default),
+        5 => AddressRequest::FromPool(AllocationMode::Random),
+        6 => AddressRequest::FromPool(AllocationMode::Limit(1)),
+        _ => AddressRequest::FromPool(AllocationMode::Limit(2)),
     };
     let uid = format!("uid-{}", tape.below(40)).into();
     Policy { uid, gateway, created: tape.below(4) as i64, request: ask, refused: tape.rarely(10) }

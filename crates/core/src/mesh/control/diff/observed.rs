@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use crate::mesh::LbPolicy;
 use crate::mesh::control::types::Protocol;
 
 /// The configuration of a proxy, including foreign objects, in comparable form.
@@ -110,7 +111,7 @@ fn balancer(mut balancer: Value) -> Value {
         if map.get("policy").is_some_and(|policy| policy == "None") {
             map.insert("policy".to_owned(), "Trivial".into());
         }
-        if map.get("key").is_some_and(|key| key == "<RANDOM>" || key.is_null()) {
+        if map.get("key").is_some_and(|key| key == LbPolicy::NO_KEY || key.is_null()) {
             map.remove("key");
         }
     }

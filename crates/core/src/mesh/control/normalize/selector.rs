@@ -39,7 +39,7 @@ pub(super) fn selector(at: &str, value: &Value, notes: &mut Vec<Diagnostic>) -> 
     for (place, item) in fields.list("anyOf")?.iter().enumerate() {
         let one = selector(&format!("{at}.anyOf[{place}]"), item, notes)?;
         if !one.any_of.is_empty() {
-            return Err(invalid(&format!("{at}.anyOf[{place}]"), item, "anyOf stands in no other anyOf"));
+            return Err(invalid(&format!("{at}.anyOf[{place}]"), item, "anyOf cannot be nested in another anyOf"));
         }
         any_of.push(one);
     }

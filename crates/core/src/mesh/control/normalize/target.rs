@@ -6,14 +6,12 @@ use super::extensions;
 use super::fields::{Fields, invalid, port, text};
 use super::selector::selector;
 use super::socket::{Side, is_protocol, socket};
+use crate::mesh::LbPolicy;
 use crate::mesh::control::types::{Balancer, EndpointSource, Hop, Protocol, Socket, Target};
 use crate::mesh::control::{Diagnostic, Reason};
 
 /// Endpoints of one cluster, at most: what the proxy takes.
 const MOST_ENDPOINTS: usize = 10_000;
-
-const POLICIES: [&str; 7] =
-    ["Trivial", "ConsistentHash", "HashRing", "RoundRobin", "Random2", "LeastSessions", "Maglev"];
 
 /// Keys that stand beside a cluster's spec; a hop without any of them is a spec by itself.
 const BESIDE: [&str; 10] = [
@@ -144,12 +142,13 @@ fn balancer(fields: &mut Fields<'_>, notes: &mut Vec<Diagnostic>) -> Result<Opti
     let key = inner.text("key")?.map(str::to_owned);
     inner.finish(notes);
     let bad = || {
-        let words = POLICIES.join(", ");
+        let words = LbPolicy::NAMES.join(", ");
         let message = format!("{at}.policy: \"{word}\" is not a balancer for endpoints: use one of {words}");
         Diagnostic::new(Reason::BadBalancer, message)
     };
-    let policy = POLICIES.into_iter().find(|policy| *policy == word).ok_or_else(bad)?;
-    Ok(Some(Balancer { policy, key }))
+    let name = LbPolicy::NAMES.into_iter().find(|name| *name == word).ok_or_else(bad)?;
+    let policy = LbPolicy::parse(Some(name), key.as_deref()).map_err(|_| bad())?;
+    Ok(Some(Balancer { name, key, is_ours: !policy.is_of_l7mp() }))
 }
 
 fn endpoints(fields: &mut Fields<'_>, notes: &mut Vec<Diagnostic>) -> Result<Vec<EndpointSource>, Diagnostic> {

@@ -318,10 +318,10 @@ impl Resolver {
 }
 
 fn constraints(target: &Target, protocol: Protocol, opened: Protocol) -> PlacementConstraints {
-    let balancer = target.balancer.as_ref().filter(|balancer| balancer.is_ours());
+    let balancer = target.balancer.as_ref().filter(|balancer| balancer.is_ours);
     PlacementConstraints {
         stdio: protocol == Protocol::Stdio,
-        only_portolan: balancer.map(|balancer| format!("it uses balancer {}", balancer.policy)),
+        only_portolan: balancer.map(|balancer| format!("it uses balancer {}", balancer.name)),
         reaches_websocket: opened == Protocol::WebSocket,
         ..PlacementConstraints::default()
     }
@@ -340,7 +340,7 @@ impl wire::Cluster {
     fn completed(mut self, target: &Target, tls: Option<Value>, diagnostics: &mut Vec<Diagnostic>) -> Self {
         let mut seen = BTreeSet::new();
         self.endpoints.retain(|endpoint| seen.insert(Arc::clone(&endpoint.name)));
-        let is_trivial = target.balancer.as_ref().is_none_or(|balancer| balancer.policy == "Trivial");
+        let is_trivial = target.balancer.as_ref().is_none_or(|balancer| balancer.name == "Trivial");
         if is_trivial && self.endpoints.len() > 1 {
             let message = "the Trivial balancer always takes the first of several endpoints: set loadbalancer.policy";
             diagnostics.push(Diagnostic::new(Reason::TrivialWithManyEndpoints, message));
