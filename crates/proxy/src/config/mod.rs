@@ -17,6 +17,7 @@ pub mod json;
 pub mod kind;
 pub mod options;
 pub(crate) mod parse;
+pub(crate) mod reader;
 pub mod refusal;
 pub mod registry;
 pub mod snapshot;

@@ -1,80 +1,46 @@
 //! Specs: JSON as clients write it into checked types, and the specs of virtual clusters back into JSON.
 
 use std::net::IpAddr;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use portolan_core::mesh::{LbPolicy, LbPolicyError};
-use serde::de::DeserializeOwned;
 
 use super::json::{Json, object};
+use super::reader::{SpecReader, inside};
 use super::refusal::{Class, Refusal};
-use super::types::{Admin, ClusterSpec, HeaderItem, JsonSocketCluster, ListenerSpec, LoggerCluster, Name, UdpMode};
-
-/// Protocols of listeners.
-pub const LISTENERS: [&str; 6] = ["UDP", "TCP", "UnixDomainSocket", "WebSocket", "HTTP", "JSONSocket"];
-/// Protocols of clusters.
-pub const CLUSTERS: [&str; 15] = [
-    "UDP",
-    "TCP",
-    "UnixDomainSocket",
-    "WebSocket",
-    "JSONSocket",
-    "Echo",
-    "Discard",
-    "Logger",
-    "Stdio",
-    "Sync",
-    "Metric",
-    "Prometheus",
-    "JSONEncap",
-    "JSONDecap",
-    "L7mpController",
-];
+use super::types::{Admin, ClusterSpec, JsonSocketCluster, ListenerSpec, LoggerCluster, Name, TransportCluster};
+use crate::transport::spec::{EndpointAddress, JSON_SOCKET_TRANSPORTS, ListenAddress};
 
 /// Reads a listener's spec.
 pub fn listener(spec: &Json, admin: &Admin) -> Result<ListenerSpec, Refusal> {
-    let protocol = protocol(spec);
-    if protocol == "JSONSocket" {
-        let Some(transport) = transport(spec) else {
-            return Err(Refusal::bad("JSONSocketListener: No transport specified"));
-        };
-        let transport = carrier(transport, "spec.transport", admin)?;
-        if matches!(transport, ListenerSpec::Http(_)) {
-            return Err(unknown_listener("HTTP"));
-        }
-        return Ok(ListenerSpec::JsonSocket(Box::new(transport)));
+    let read = SpecReader { noun: "listener", spec, at: "spec" };
+    if read.protocol() != "JSONSocket" {
+        return socket_listener(&read, admin);
     }
-    carrier(spec, "spec", admin)
+    let Some(transport) = read.transport() else {
+        return Err(Refusal::bad("JSONSocketListener: No transport specified"));
+    };
+    let transport = socket_listener(&SpecReader { spec: transport, at: "spec.transport", ..read }, admin)?;
+    if !JSON_SOCKET_TRANSPORTS.contains(&transport.protocol()) {
+        return Err(unknown_listener(transport.protocol()));
+    }
+    Ok(ListenerSpec::JsonSocket(Box::new(transport)))
 }
 
 /// Reads a cluster's spec.
 pub fn cluster(spec: &Json, admin: &Admin) -> Result<ClusterSpec, Refusal> {
-    let protocol = protocol(spec);
-    let read = Reader { noun: "cluster", spec, at: "spec" };
-    Ok(match protocol {
+    let read = SpecReader { noun: "cluster", spec, at: "spec" };
+    if let Some(transport) = TransportCluster::read(&read, admin)? {
+        return Ok(ClusterSpec::Transport(transport));
+    }
+    Ok(match read.protocol() {
         "JSONSocket" => {
-            let Some(transport) = transport(spec) else {
+            let Some(transport) = read.transport() else {
                 return Err(Refusal::bad("JSONSocketCluster: No transport specified"));
             };
             let inner = cluster(transport, admin)?;
-            if inner.is_virtual() || matches!(inner, ClusterSpec::JsonSocket(_)) {
-                return Err(unknown_cluster(inner.protocol()));
-            }
-            ClusterSpec::JsonSocket(JsonSocketCluster {
-                transport: Box::new(inner),
-                header: header(spec)?,
-                retransmit_ms: u64::from(read.nested::<u32>("handshake", "retransmit_ms")?.unwrap_or(0)),
-            })
-        }
-        "UDP" => ClusterSpec::Udp(read.all()?),
-        "TCP" => ClusterSpec::Tcp(read.all()?),
-        "WebSocket" => ClusterSpec::WebSocket(read.all()?),
-        "UnixDomainSocket" => {
-            let uds: super::types::UdsCluster = read.all()?;
-            if let Some(filename) = &uds.filename {
-                inside(filename, &admin.uds_dirs, "cluster", "filename", "admin.uds_dirs")?;
-            }
-            ClusterSpec::Uds(uds)
+            let ClusterSpec::Transport(transport) = inner else { return Err(unknown_cluster(inner.protocol())) };
+            ClusterSpec::JsonSocket(JsonSocketCluster::read(&read, transport)?)
         }
         "Logger" => ClusterSpec::Logger(logger(read.all()?, admin)?),
         "Stdio" if !admin.allow_stdio => {
@@ -145,35 +111,23 @@ pub fn endpoint_address(
     spec: &ClusterSpec,
     admin: &Admin,
 ) -> Result<(), Refusal> {
-    let spec = if let ClusterSpec::JsonSocket(json) = spec { &json.transport } else { spec };
-    let cluster_port = match spec {
-        ClusterSpec::Udp(udp) => udp.port,
-        ClusterSpec::Tcp(tcp) => tcp.port,
-        ClusterSpec::WebSocket(ws) => ws.port,
-        ClusterSpec::Uds(uds) => {
+    let Some(transport) = spec.transport() else {
+        let content = format!("Adding an endpoint to a cluster of type \"{}\" is not supported", spec.protocol());
+        return Err(Refusal::bad(content));
+    };
+    let no_remote = || Refusal::bad(format!("{}EndPoint: No remote addr:port pair defined", transport.protocol()));
+    let cluster_port = match transport.endpoint_address() {
+        EndpointAddress::Udp { port } | EndpointAddress::Tcp { port } => port,
+        EndpointAddress::Unix { filename } => {
             return match address {
                 Some(path) => inside(Path::new(path), &admin.uds_dirs, "endpoint", "address", "admin.uds_dirs"),
-                None if uds.filename.is_some() => Ok(()),
-                None => Err(no_remote(spec)),
+                None if filename.is_some() => Ok(()),
+                None => Err(no_remote()),
             };
-        }
-        ClusterSpec::JsonSocket(_)
-        | ClusterSpec::Echo
-        | ClusterSpec::Discard
-        | ClusterSpec::Logger(_)
-        | ClusterSpec::Stdio
-        | ClusterSpec::Sync(_)
-        | ClusterSpec::Metric(_)
-        | ClusterSpec::Prometheus
-        | ClusterSpec::JsonEncap
-        | ClusterSpec::JsonDecap
-        | ClusterSpec::Controller => {
-            let content = format!("Adding an endpoint to a cluster of type \"{}\" is not supported", spec.protocol());
-            return Err(Refusal::bad(content));
         }
     };
     if address.is_none_or(str::is_empty) || port.or(cluster_port).is_none() {
-        return Err(no_remote(spec));
+        return Err(no_remote());
     }
     if address.is_some_and(|address| !address.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')) {
         return Err(Refusal::bad("Cannot add endpoint: Property spec.address is invalid"));
@@ -183,115 +137,16 @@ pub fn endpoint_address(
 
 /// What a cluster's sockets connect to: family and port; nothing for files and virtual clusters.
 pub fn remote(spec: &ClusterSpec) -> Option<(&'static str, Option<u16>)> {
-    let spec = if let ClusterSpec::JsonSocket(json) = spec { &json.transport } else { spec };
-    if let ClusterSpec::Udp(udp) = spec {
-        return Some(("UDP", udp.port));
-    }
-    if let ClusterSpec::Tcp(tcp) = spec {
-        return Some(("TCP", tcp.port));
-    }
-    if let ClusterSpec::WebSocket(ws) = spec { Some(("TCP", ws.port)) } else { None }
-}
-
-fn no_remote(spec: &ClusterSpec) -> Refusal {
-    Refusal::bad(format!("{}EndPoint: No remote addr:port pair defined", spec.protocol()))
-}
-
-/// Reads a spec with its own socket.
-fn carrier(spec: &Json, at: &'static str, admin: &Admin) -> Result<ListenerSpec, Refusal> {
-    let read = Reader { noun: "listener", spec, at };
-    Ok(match protocol(spec) {
-        "UDP" => {
-            read.requires("port")?;
-            let udp: super::types::UdpListener = read.all()?;
-            let named = udp.connect.address.is_some() && udp.connect.port.is_some();
-            if udp.mode() == UdpMode::Singleton && !named {
-                return Err(singleton());
-            }
-            ListenerSpec::Udp(udp)
-        }
-        "TCP" => ListenerSpec::Tcp(read.with_port()?),
-        "WebSocket" => ListenerSpec::WebSocket(read.with_port()?),
-        "HTTP" => ListenerSpec::Http(read.with_port()?),
-        "UnixDomainSocket" => {
-            read.requires("filename")?;
-            let uds: super::types::UdsListener = read.all()?;
-            inside(&uds.filename, &admin.uds_dirs, "listener", "filename", "admin.uds_dirs")?;
-            ListenerSpec::Uds(uds)
-        }
-        other => return Err(unknown_listener(other)),
-    })
-}
-
-/// A singleton without a complete peer address.
-pub fn singleton() -> Refusal {
-    Refusal::bad(
-        "Singleton mode requested but either connect.address or connect.port is not defined (or neither): \
-         no remote to connect to",
-    )
-}
-
-/// A spec on its way into a type.
-struct Reader<'a> {
-    noun: &'static str,
-    spec: &'a Json,
-    at: &'static str,
-}
-
-impl Reader<'_> {
-    fn requires(&self, key: &str) -> Result<(), Refusal> {
-        if self.spec.get(key).is_some() {
-            return Ok(());
-        }
-        Err(Refusal::bad(format!("Cannot add {}: Property {}.{key} is required", self.noun, self.at)))
-    }
-
-    fn with_port<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
-        self.requires("port")?;
-        self.all()
-    }
-
-    fn all<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
-        self.spec.read().map_err(|path| self.invalid(&path))
-    }
-
-    fn nested<T: DeserializeOwned>(&self, outer: &str, inner: &str) -> Result<Option<T>, Refusal> {
-        let Some(value) = self.spec.get(outer).and_then(|value| value.get(inner)) else { return Ok(None) };
-        value.read().map(Some).map_err(|_| self.invalid(&format!("{outer}.{inner}")))
-    }
-
-    fn invalid(&self, path: &str) -> Refusal {
-        let field = if path == "." { self.at.to_owned() } else { format!("{}.{path}", self.at) };
-        Refusal::bad(format!("Cannot add {}: Property {field} is invalid", self.noun))
+    match spec.transport()?.endpoint_address() {
+        EndpointAddress::Udp { port } => Some(("UDP", port)),
+        EndpointAddress::Tcp { port } => Some(("TCP", port)),
+        EndpointAddress::Unix { .. } => None,
     }
 }
 
-fn protocol(spec: &Json) -> &str {
-    spec.get("protocol").and_then(Json::as_str).unwrap_or("undefined")
-}
-
-fn transport(spec: &Json) -> Option<&Json> {
-    spec.get("transport").or_else(|| spec.get("transport_spec")).filter(|transport| transport.as_object().is_some())
-}
-
-fn header(spec: &Json) -> Result<Option<Vec<HeaderItem>>, Refusal> {
-    let Some(given) = spec.get("header") else { return Ok(None) };
-    let items = given.as_array().and_then(|items| items.iter().map(header_item).collect());
-    items.map(Some).ok_or_else(|| Refusal::bad("Cannot add cluster: Property spec.header is invalid"))
-}
-
-fn header_item(item: &Json) -> Option<HeaderItem> {
-    if let Some(set) = item.get("set") {
-        let key = set.get("key")?.as_str()?.to_owned();
-        return Some(HeaderItem::Set { key, value: set.get("value").map(Json::to_value).unwrap_or_default() });
-    }
-    let path = item.get("path")?;
-    if let Some(from) = path.as_str() {
-        return Some(HeaderItem::Copy { from: from.to_owned(), to: "/".to_owned() });
-    }
-    let from = path.get("from")?.as_str()?.to_owned();
-    let to = path.get("to").and_then(Json::as_str).unwrap_or("/").to_owned();
-    Some(HeaderItem::Copy { from, to })
+/// Reads the spec of a listener with its own socket.
+fn socket_listener(read: &SpecReader<'_>, admin: &Admin) -> Result<ListenerSpec, Refusal> {
+    ListenerSpec::read(read, admin)?.ok_or_else(|| unknown_listener(read.protocol()))
 }
 
 /// A Logger writes to standard output, or inside the one directory that is meant for it.
@@ -308,21 +163,6 @@ fn logger(mut logger: LoggerCluster, admin: &Admin) -> Result<LoggerCluster, Ref
     Ok(logger)
 }
 
-/// Checks textually that a path lies in one of the directories; opening it follows no link.
-fn inside(path: &Path, dirs: &[PathBuf], noun: &str, field: &str, setting: &str) -> Result<(), Refusal> {
-    let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
-    if plain && dirs.iter().any(|dir| path.starts_with(dir) && path != dir) {
-        return Ok(());
-    }
-    let shown: Vec<_> = dirs.iter().map(|dir| dir.display().to_string()).collect();
-    let content = format!(
-        "Cannot add {noun}: spec.{field} \"{}\" is not inside {setting} ({})",
-        path.display(),
-        shown.join(", ")
-    );
-    Err(Refusal::bad(content))
-}
-
 fn unknown_listener(protocol: &str) -> Refusal {
     Refusal::bad(format!("Listener.create:Unknown protocol: \"{protocol}\""))
 }
@@ -334,12 +174,10 @@ fn unknown_cluster(protocol: &str) -> Refusal {
 
 /// The socket address that a listener claims: family, address and port; none for files and port 0.
 pub fn claim(spec: &ListenerSpec) -> Option<(&'static str, Option<IpAddr>, u16)> {
-    let (family, address, port) = match spec.transport() {
-        ListenerSpec::Udp(udp) => ("UDP", udp.address, udp.port),
-        ListenerSpec::Tcp(tcp) => ("TCP", tcp.address, tcp.port),
-        ListenerSpec::WebSocket(ws) => ("TCP", ws.address, ws.port),
-        ListenerSpec::Http(http) => ("TCP", http.address, http.port),
-        ListenerSpec::Uds(_) | ListenerSpec::JsonSocket(_) => return None,
+    let (family, address, port) = match spec.listen_address() {
+        ListenAddress::Udp { address, port } => ("UDP", address, port),
+        ListenAddress::Tcp { address, port } => ("TCP", address, port),
+        ListenAddress::Unix(_) => return None,
     };
     (port != 0).then_some((family, address, port))
 }
@@ -359,5 +197,9 @@ pub fn overlap(one: Option<IpAddr>, other: Option<IpAddr>) -> bool {
 
 /// A socket file that two listeners want.
 pub fn socket_file(spec: &ListenerSpec) -> Option<Name> {
-    if let ListenerSpec::Uds(uds) = spec.transport() { Some(uds.filename.to_string_lossy().into()) } else { None }
+    if let ListenAddress::Unix(uds) = spec.listen_address() {
+        Some(uds.filename.to_string_lossy().into())
+    } else {
+        None
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::json::{Json, object};
 use super::kind::Kind;
-use super::spec::{CLUSTERS, LISTENERS};
+use crate::transport::spec::{CLUSTERS, JSON_SOCKET_TRANSPORTS, LISTENERS};
 
 /// Words of `retry.retry_on`.
 pub const RETRY_ON: [&str; 4] = ["never", "connect-failure", "disconnect", "always"];
@@ -176,7 +176,7 @@ impl Violations {
             Some("JSONSocket") => {
                 let transport = spec.get("transport").or_else(|| spec.get("transport_spec"));
                 match transport {
-                    Some(transport) => self.spec(&at.key("transport"), transport, &LISTENERS[..4]),
+                    Some(transport) => self.spec(&at.key("transport"), transport, &JSON_SOCKET_TRANSPORTS),
                     None => drop(self.required(at, spec, "transport")),
                 }
             }

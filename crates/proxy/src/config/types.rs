@@ -16,12 +16,10 @@ pub use super::options::{
 };
 
 pub use super::socket::{Bind, Framing};
-pub use crate::transport::http::config::HttpListener;
 pub use crate::transport::json_socket::config::{HeaderItem, JsonSocketCluster};
-pub use crate::transport::tcp::config::{TcpCluster, TcpListener};
-pub use crate::transport::udp::config::{Peer, UdpCluster, UdpListener, UdpMode, UdpOptions};
-pub use crate::transport::unix::config::{UdsCluster, UdsListener, UdsType};
-pub use crate::transport::websocket::config::{WsCluster, WsListener};
+pub use crate::transport::spec::{ListenerSpec, TransportCluster};
+pub use crate::transport::udp::config::UdpMode;
+pub use crate::transport::unix::config::UdsType;
 
 /// A name of an object; cheap to copy.
 pub type Name = Arc<str>;
@@ -45,18 +43,6 @@ pub struct Listener {
     pub given: Json,
 }
 
-/// What a listener listens on.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ListenerSpec {
-    Udp(UdpListener),
-    Tcp(TcpListener),
-    Uds(UdsListener),
-    WebSocket(WsListener),
-    Http(HttpListener),
-    /// The transport is any of the others but HTTP.
-    JsonSocket(Box<ListenerSpec>),
-}
-
 /// A stage that sessions go through or to.
 #[derive(Debug, Clone)]
 pub struct Cluster {
@@ -72,10 +58,7 @@ pub struct Cluster {
 /// The protocol of a cluster; virtual clusters have no endpoints.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClusterSpec {
-    Udp(UdpCluster),
-    Tcp(TcpCluster),
-    Uds(UdsCluster),
-    WebSocket(WsCluster),
+    Transport(TransportCluster),
     JsonSocket(JsonSocketCluster),
     Echo,
     Discard,
@@ -231,42 +214,33 @@ impl Default for Retry {
     }
 }
 
-impl ListenerSpec {
-    /// The protocol's name on the wire.
-    pub const fn protocol(&self) -> &'static str {
-        match self {
-            Self::Udp(_) => "UDP",
-            Self::Tcp(_) => "TCP",
-            Self::Uds(_) => "UnixDomainSocket",
-            Self::WebSocket(_) => "WebSocket",
-            Self::Http(_) => "HTTP",
-            Self::JsonSocket(_) => "JSONSocket",
-        }
-    }
-
-    /// The spec whose socket is bound: the transport of a JSONSocket, else itself.
-    pub fn transport(&self) -> &Self {
-        match self {
-            Self::JsonSocket(transport) => transport,
-            Self::Udp(_) | Self::Tcp(_) | Self::Uds(_) | Self::WebSocket(_) | Self::Http(_) => self,
-        }
-    }
-}
-
 impl ClusterSpec {
+    /// How it connects; nothing for virtual clusters.
+    pub const fn transport(&self) -> Option<&TransportCluster> {
+        match self {
+            Self::Transport(transport) | Self::JsonSocket(JsonSocketCluster { transport, .. }) => Some(transport),
+            Self::Echo
+            | Self::Discard
+            | Self::Logger(_)
+            | Self::Stdio
+            | Self::Sync(_)
+            | Self::Metric(_)
+            | Self::Prometheus
+            | Self::JsonEncap
+            | Self::JsonDecap
+            | Self::Controller => None,
+        }
+    }
+
     /// Whether sessions leave by UDP sockets.
     pub fn is_over_udp(&self) -> bool {
-        let transport = if let Self::JsonSocket(socket) = self { &socket.transport } else { self };
-        matches!(transport, Self::Udp(_))
+        matches!(self.transport(), Some(TransportCluster::Udp(_)))
     }
 
     /// The protocol's name on the wire.
     pub const fn protocol(&self) -> &'static str {
         match self {
-            Self::Udp(_) => "UDP",
-            Self::Tcp(_) => "TCP",
-            Self::Uds(_) => "UnixDomainSocket",
-            Self::WebSocket(_) => "WebSocket",
+            Self::Transport(transport) => transport.protocol(),
             Self::JsonSocket(_) => "JSONSocket",
             Self::Echo => "Echo",
             Self::Discard => "Discard",
@@ -283,6 +257,6 @@ impl ClusterSpec {
 
     /// Whether it is virtual: without endpoints.
     pub const fn is_virtual(&self) -> bool {
-        !matches!(self, Self::Udp(_) | Self::Tcp(_) | Self::Uds(_) | Self::WebSocket(_) | Self::JsonSocket(_))
+        self.transport().is_none()
     }
 }

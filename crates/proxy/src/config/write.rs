@@ -394,16 +394,8 @@ fn is_name(name: &str) -> bool {
 
 /// `options.mode` applies unless `spec.options.mode` is set.
 fn apply_mode(spec: &mut ListenerSpec, mode: Option<UdpMode>) -> Result<(), Refusal> {
-    let udp = match spec {
-        ListenerSpec::Udp(udp) => udp,
-        ListenerSpec::JsonSocket(transport) => return apply_mode(transport, mode),
-        ListenerSpec::Tcp(_) | ListenerSpec::Uds(_) | ListenerSpec::WebSocket(_) | ListenerSpec::Http(_) => {
-            return Ok(());
-        }
-    };
-    udp.options.mode = udp.options.mode.or(mode);
-    let named = udp.connect.address.is_some() && udp.connect.port.is_some();
-    if udp.mode() == UdpMode::Singleton && !named { Err(spec::singleton()) } else { Ok(()) }
+    let transport = if let ListenerSpec::JsonSocket(transport) = spec { transport } else { spec };
+    if let ListenerSpec::Udp(udp) = transport { udp.apply_mode(mode) } else { Ok(()) }
 }
 
 fn rulelist_view(name: &str, rules: &[Name]) -> Fields {

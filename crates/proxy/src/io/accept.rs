@@ -1,15 +1,14 @@
 //! New connections of listening sockets, handed to their transports.
 
 use super::incoming::Incoming;
-use super::link::{Codec, Link, Stream};
-use super::port::{BindAddress, ListenerState, Port};
+use super::link::Link;
+use super::port::{ListenerState, Port};
 use super::slab::Key;
 use super::stats::{Drop, Limit};
 use super::sys::{self, READ, SockAddr, WRITE};
 use super::timers::TimerEvent;
 use super::token::Token;
 use super::worker::Worker;
-use crate::config::types::{ListenerSpec, UdsType};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -19,33 +18,19 @@ use std::sync::Arc;
 pub(crate) const ACCEPTS: usize = 64;
 
 impl Worker {
-    /// A listening socket has something.
-    pub(crate) fn handle_port(&mut self, id: u32) {
-        let Some(open) = self.ports.get(id) else { return };
-        let fd = open.fd;
-        if matches!(open.port.bind_address, BindAddress::Udp(_)) {
-            return self.receive_udp(id, fd);
-        }
-        let port = Arc::clone(&open.port);
-        match &port.bind_address {
-            BindAddress::Udp(_) => {}
-            BindAddress::Tcp(_) => self.accept_tcp(&port, fd),
-            BindAddress::Unix(_, UdsType::Datagram) => self.receive_unix(&port, fd),
-            BindAddress::Unix(..) => self.accept_unix(&port, fd),
-        }
-    }
-
-    fn accept_tcp(&mut self, port: &Arc<Port>, fd: RawFd) {
+    pub(crate) fn accept_tcp(&mut self, port: &Arc<Port>, fd: RawFd) {
         for _ in 0..ACCEPTS {
             let (socket, from) = match sys::accept_tcp(fd) {
                 Ok(accepted) => accepted,
                 Err(error) => return self.accept_failed(port, fd, &error),
             };
             let Some(listener) = port.listener.load_full() else { return };
-            match self.check_descriptor_limit(Ok(socket)) {
-                Ok(socket) => self.accept_client(listener, socket, from),
-                Err(_) => self.count_drop(Drop::Cap, 1),
-            }
+            let Ok(socket) = self.check_descriptor_limit(Ok(socket)) else {
+                self.count_drop(Drop::Cap, 1);
+                continue;
+            };
+            let local = sys::local_address(socket.as_raw_fd()).unwrap_or_else(|_| SockAddr::default().to_std());
+            self.accept_client(listener, socket, local, Some(from.to_std()));
         }
     }
 
@@ -78,21 +63,6 @@ impl Worker {
             self.stats.reach_limit(Limit::Descriptors);
         }
         granted
-    }
-
-    fn accept_client(&mut self, listener: Arc<ListenerState>, socket: OwnedFd, from: SockAddr) {
-        let local = sys::local_address(socket.as_raw_fd()).unwrap_or_else(|_| SockAddr::default().to_std());
-        let peer = Some(from.to_std());
-        match listener.config.spec.transport() {
-            ListenerSpec::Tcp(tcp) => {
-                let framing = tcp.framing;
-                self.accept_stream(listener, socket, framing, local, peer);
-            }
-            ListenerSpec::WebSocket(_) | ListenerSpec::Http(_) => {
-                self.await_request(Stream::new(socket, Codec::Bytes), listener, local, peer, Vec::new());
-            }
-            ListenerSpec::Udp(_) | ListenerSpec::Uds(_) | ListenerSpec::JsonSocket(_) => {}
-        }
     }
 
     /// Creates the session of a connection and watches it.

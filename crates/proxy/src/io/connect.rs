@@ -13,6 +13,7 @@ use super::worker::Worker;
 use crate::config::types::{Bind, ClusterSpec, Framing};
 use crate::proto::framer::Framer;
 use crate::proto::session::Failure;
+use crate::transport::spec::EndpointAddress;
 use serde_json::Value;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -131,13 +132,10 @@ impl Worker {
         if session.stages[stage].cluster_state.is_none() {
             self.count_stage(&mut session.stages[stage], &cluster_runtime)?;
         }
-        if cluster.spec.is_virtual() {
-            return self.join_virtual(session, stage, cluster);
-        }
-        let transport = if let ClusterSpec::JsonSocket(json) = &cluster.spec { &json.transport } else { &cluster.spec };
+        let Some(transport) = cluster.spec.transport() else { return self.join_virtual(session, stage, cluster) };
         // a socket file in the cluster spec is used in place of endpoints
-        let named =
-            cluster.endpoints.is_empty() && matches!(transport, ClusterSpec::Uds(uds) if uds.filename.is_some());
+        let named = cluster.endpoints.is_empty()
+            && matches!(transport.endpoint_address(), EndpointAddress::Unix { filename: Some(_) });
         if !named && (session.stages[stage].endpoint.is_none() || found.is_none()) {
             self.choose_endpoint(session, stage, &cluster_runtime)?;
         }
@@ -147,33 +145,6 @@ impl Worker {
         let connecting =
             matches!(&session.stages[stage].link, Link::Stream(stream) if stream.connecting || stream.is_upgrading());
         Ok(if connecting || handshake { Attempt::Pending } else { Attempt::Connected })
-    }
-
-    /// Opens the socket of a stage; `None` while a name is resolved.
-    fn open_transport(
-        &mut self,
-        session: &mut Session,
-        stage: usize,
-        spec: &ClusterSpec,
-        found: Option<&[IpAddr]>,
-    ) -> Result<Option<Link>, Failure> {
-        match spec {
-            ClusterSpec::Udp(udp) => self.connect_udp(session, stage, udp, found),
-            ClusterSpec::Tcp(tcp) => self.connect_tcp(session, stage, tcp, found),
-            ClusterSpec::WebSocket(ws) => self.connect_websocket(session, stage, ws, found),
-            ClusterSpec::Uds(uds) => self.connect_unix(session, stage, uds).map(Some),
-            ClusterSpec::JsonSocket(_)
-            | ClusterSpec::Stdio
-            | ClusterSpec::Sync(_)
-            | ClusterSpec::Echo
-            | ClusterSpec::Discard
-            | ClusterSpec::Logger(_)
-            | ClusterSpec::Metric(_)
-            | ClusterSpec::Prometheus
-            | ClusterSpec::JsonEncap
-            | ClusterSpec::JsonDecap
-            | ClusterSpec::Controller => Err(Failure::connect("The transport has no sockets").permanent()),
-        }
     }
 
     /// Opens a socket to the endpoint of a stage; `None` while its name is resolved.

@@ -12,6 +12,7 @@ use super::slab::Key;
 use super::sys::SockAddr;
 use super::worker::Worker;
 use crate::config::types::ListenerSpec;
+use crate::transport::spec::SessionNaming;
 
 impl Worker {
     /// Gives a name to a session that has a slot.
@@ -59,17 +60,10 @@ fn contains_flow(session: &Session) -> bool {
 /// The name that a session wants to have.
 fn write_name(name: &mut String, session: &Session) {
     let Session { listener, port, peer, local, .. } = session;
-    let (protocol, has_ends, is_numbered) = match &listener.config.spec {
-        ListenerSpec::Udp(_) => ("UDP:", true, true),
-        ListenerSpec::Tcp(_) => ("TCP:", true, false),
-        ListenerSpec::WebSocket(_) => ("WS:", true, true),
-        ListenerSpec::Http(_) => ("HTTP:", true, true),
-        ListenerSpec::Uds(_) => ("UNIX:", false, true),
-        ListenerSpec::JsonSocket(_) => ("JSONSocket:", false, true),
-    };
+    let SessionNaming { prefix, has_addresses, is_numbered } = listener.config.spec.session_naming();
     name.clear();
-    name.push_str(protocol);
-    if has_ends {
+    name.push_str(prefix);
+    if has_addresses {
         if let Some(peer) = peer {
             push_address(name, *peer);
         }

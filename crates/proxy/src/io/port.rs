@@ -12,6 +12,7 @@ use super::sys::{self, Buffers, UnixKind};
 use crate::config::engine::BindError;
 use crate::config::host_mapping::HostMapping;
 use crate::config::types::{Listener, ListenerSpec, UdpMode, UdsType};
+use crate::transport::spec::ListenAddress;
 use arc_swap::ArcSwapOption;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -85,7 +86,7 @@ pub(crate) struct ListenerCounts {
 impl ListenerState {
     pub(crate) fn new(config: Arc<Listener>, next: u64, limiter: Arc<Limiter>) -> Self {
         limiter.set(config.options.qos.as_ref(), sys::monotonic_ms());
-        let default = if is_connectionless(&config.spec) { 300.0 } else { 0.0 };
+        let default = if config.spec.is_connectionless() { 300.0 } else { 0.0 };
         let idle_ms = (config.options.idle_timeout.unwrap_or(default) * 1000.0) as u64;
         Self {
             config,
@@ -105,21 +106,15 @@ impl ListenerState {
         self.counts.next.fetch_add(1, Relaxed)
     }
 
-    /// The mode of a UDP listener, options included.
     pub(crate) fn is_singleton(&self) -> bool {
-        let ListenerSpec::Udp(udp) = self.config.spec.transport() else { return false };
-        self.config.options.mode.unwrap_or_else(|| udp.mode()) == UdpMode::Singleton
+        is_singleton(&self.config)
     }
 }
 
-fn is_connectionless(spec: &ListenerSpec) -> bool {
-    match spec.transport() {
-        ListenerSpec::Udp(udp) => udp.mode() == UdpMode::Server,
-        ListenerSpec::Uds(uds) => uds.kind == UdsType::Datagram,
-        ListenerSpec::Tcp(_) | ListenerSpec::WebSocket(_) | ListenerSpec::Http(_) | ListenerSpec::JsonSocket(_) => {
-            false
-        }
-    }
+/// Whether it is a UDP listener with one peer, options included.
+fn is_singleton(listener: &Listener) -> bool {
+    let ListenerSpec::Udp(udp) = listener.spec.transport() else { return false };
+    listener.options.mode.unwrap_or_else(|| udp.mode()) == UdpMode::Singleton
 }
 
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
@@ -132,13 +127,7 @@ impl Port {
         workers: usize,
         buffers: Buffers,
     ) -> Result<Arc<Self>, BindError> {
-        let alone = match listener.spec.transport() {
-            ListenerSpec::Udp(udp) => listener.options.mode.unwrap_or_else(|| udp.mode()) == UdpMode::Singleton,
-            ListenerSpec::Uds(_) => true,
-            ListenerSpec::Tcp(_) | ListenerSpec::WebSocket(_) | ListenerSpec::Http(_) | ListenerSpec::JsonSocket(_) => {
-                false
-            }
-        };
+        let alone = matches!(bind_address, BindAddress::Unix(..)) || is_singleton(listener);
         let mut sockets = Vec::new();
         let id = NEXT_PORT.fetch_add(1, Relaxed);
         let owner = id as usize % workers;
@@ -186,7 +175,7 @@ impl std::ops::Drop for Port {
 
 /// The addresses that a listener binds to, after the mapping of this process is applied.
 pub(crate) fn bind_addresses(listener: &Listener, host_mapping: &HostMapping) -> Vec<BindAddress> {
-    let both = |address: Option<IpAddr>, port: u16| -> Vec<SocketAddr> {
+    let each = |address: Option<IpAddr>, port: u16, bind: fn(SocketAddr) -> BindAddress| {
         let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
         let addresses = match host_mapping.bind_address(address) {
@@ -196,18 +185,14 @@ pub(crate) fn bind_addresses(listener: &Listener, host_mapping: &HostMapping) ->
             None if listener.loopback_only => loopback.to_vec(),
             None => all.to_vec(),
         };
-        addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()
+        addresses.into_iter().map(|address| bind(SocketAddr::new(address, port))).collect()
     };
-    let tcp = |address, port| both(address, port).into_iter().map(BindAddress::Tcp).collect();
-    match listener.spec.transport() {
-        ListenerSpec::Udp(udp) => both(udp.address, udp.port).into_iter().map(BindAddress::Udp).collect(),
-        ListenerSpec::Tcp(spec) => tcp(spec.address, spec.port),
-        ListenerSpec::WebSocket(spec) => tcp(spec.address, spec.port),
-        ListenerSpec::Http(spec) => tcp(spec.address, spec.port),
-        ListenerSpec::Uds(uds) => {
+    match listener.spec.listen_address() {
+        ListenAddress::Udp { address, port } => each(address, port, BindAddress::Udp),
+        ListenAddress::Tcp { address, port } => each(address, port, BindAddress::Tcp),
+        ListenAddress::Unix(uds) => {
             vec![BindAddress::Unix(host_mapping.map_path(&uds.filename).into_owned(), uds.kind)]
         }
-        ListenerSpec::JsonSocket(_) => Vec::new(),
     }
 }
 
@@ -229,7 +214,7 @@ fn open_socket(
         BindAddress::Udp(at) => sys::udp_listener(first.unwrap_or(*at), true, buffers),
         BindAddress::Tcp(at) => sys::tcp_listener(first.unwrap_or(*at), true),
         BindAddress::Unix(path, kind) => {
-            let mode = if let ListenerSpec::Uds(uds) = listener.spec.transport() { uds.mode } else { None };
+            let mode = if let ListenAddress::Unix(uds) = listener.spec.listen_address() { uds.mode } else { None };
             sys::unix_listener(path, (*kind).into(), mode)
         }
     }

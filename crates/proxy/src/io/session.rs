@@ -10,9 +10,10 @@ use super::slab::Key;
 use super::splice::Splice;
 use super::stats::Meter;
 use super::sys::SockAddr;
-use crate::config::types::{Cluster, ClusterSpec, Endpoint, Name, ObjectId, Route};
+use crate::config::types::{Cluster, Endpoint, Name, ObjectId, Route};
 use crate::proto::session::{Lookup, Session as SessionMachine};
 use crate::proto::{Message, Now, json_socket};
+use crate::transport::spec::ListenAddress;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -208,8 +209,8 @@ impl Session {
         }
         let mut metadata = json!({ "name": &*self.name });
         if let Some(peer) = self.peer {
-            let transport = self.listener.config.spec.transport().protocol();
-            let transport = if transport == "UDP" { "UDP" } else { "TCP" };
+            let is_udp = matches!(self.listener.config.spec.listen_address(), ListenAddress::Udp { .. });
+            let transport = if is_udp { "UDP" } else { "TCP" };
             metadata["IP"] = json!({ "src_addr": peer.ip().to_string(), "dst_addr": self.local.ip().to_string() });
             metadata[transport] = json!({ "src_port": peer.port(), "dst_port": self.local.port() });
         }
@@ -267,11 +268,7 @@ impl Session {
 impl Stage {
     /// Whether its datagrams leave by UDP, whatever is spoken in them.
     pub(crate) fn is_udp(&self) -> bool {
-        let spec = self.cluster.as_ref().map(|cluster| &cluster.spec);
-        match spec {
-            Some(ClusterSpec::JsonSocket(json)) => matches!(*json.transport, ClusterSpec::Udp(_)),
-            spec => matches!(spec, Some(ClusterSpec::Udp(_))),
-        }
+        self.cluster.as_ref().is_some_and(|cluster| cluster.spec.is_over_udp())
     }
 
     pub(crate) fn new(cluster_name: Name) -> Self {

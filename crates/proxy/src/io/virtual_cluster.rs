@@ -72,10 +72,7 @@ impl Worker {
                 }
                 session.stages[stage].link = Link::Virtual;
             }
-            ClusterSpec::Udp(_)
-            | ClusterSpec::Tcp(_)
-            | ClusterSpec::Uds(_)
-            | ClusterSpec::WebSocket(_)
+            ClusterSpec::Transport(_)
             | ClusterSpec::JsonSocket(_)
             | ClusterSpec::Echo
             | ClusterSpec::Discard
@@ -114,10 +111,7 @@ impl Worker {
             | ClusterSpec::Controller
             | ClusterSpec::Prometheus
             | ClusterSpec::Sync(_)
-            | ClusterSpec::Udp(_)
-            | ClusterSpec::Tcp(_)
-            | ClusterSpec::Uds(_)
-            | ClusterSpec::WebSocket(_)
+            | ClusterSpec::Transport(_)
             | ClusterSpec::JsonSocket(_) => Transformed::Nothing,
         }
     }

@@ -1,5 +1,7 @@
 //! Configuration of UDP listeners and clusters.
 
+use crate::config::reader::SpecReader;
+use crate::config::refusal::Refusal;
 use crate::config::socket::Bind;
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -47,9 +49,30 @@ pub struct UdpCluster {
 }
 
 impl UdpListener {
+    pub(crate) fn read(read: &SpecReader<'_>) -> Result<Self, Refusal> {
+        let mut udp: Self = read.with_port()?;
+        udp.apply_mode(None)?;
+        Ok(udp)
+    }
+
+    /// Uses a mode unless the spec has one; a singleton needs a complete peer address.
+    pub(crate) fn apply_mode(&mut self, mode: Option<UdpMode>) -> Result<(), Refusal> {
+        self.options.mode = self.options.mode.or(mode);
+        if self.mode() == UdpMode::Server || self.names_peer() {
+            return Ok(());
+        }
+        Err(Refusal::bad(
+            "Singleton mode requested but either connect.address or connect.port is not defined (or neither): \
+             no remote to connect to",
+        ))
+    }
+
     /// The effective mode: a complete peer address makes a singleton.
     pub fn mode(&self) -> UdpMode {
-        let named = self.connect.address.is_some() && self.connect.port.is_some();
-        self.options.mode.unwrap_or(if named { UdpMode::Singleton } else { UdpMode::Server })
+        self.options.mode.unwrap_or(if self.names_peer() { UdpMode::Singleton } else { UdpMode::Server })
+    }
+
+    const fn names_peer(&self) -> bool {
+        self.connect.address.is_some() && self.connect.port.is_some()
     }
 }

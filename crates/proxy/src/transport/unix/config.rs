@@ -1,5 +1,8 @@
 //! Configuration of Unix-domain listeners and clusters.
 
+use crate::config::options::Admin;
+use crate::config::reader::{SpecReader, inside};
+use crate::config::refusal::Refusal;
 use crate::config::socket::Framing;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -34,4 +37,23 @@ pub struct UdsCluster {
     pub kind: UdsType,
     #[serde(default)]
     pub framing: Framing,
+}
+
+impl UdsListener {
+    pub(crate) fn read(read: &SpecReader<'_>, admin: &Admin) -> Result<Self, Refusal> {
+        read.requires("filename")?;
+        let uds: Self = read.all()?;
+        inside(&uds.filename, &admin.uds_dirs, "listener", "filename", "admin.uds_dirs")?;
+        Ok(uds)
+    }
+}
+
+impl UdsCluster {
+    pub(crate) fn read(read: &SpecReader<'_>, admin: &Admin) -> Result<Self, Refusal> {
+        let uds: Self = read.all()?;
+        if let Some(filename) = &uds.filename {
+            inside(filename, &admin.uds_dirs, "cluster", "filename", "admin.uds_dirs")?;
+        }
+        Ok(uds)
+    }
 }

@@ -10,7 +10,7 @@ use portolan_proxy::config::engine::{
 };
 use portolan_proxy::config::snapshot::Snapshot;
 use portolan_proxy::config::spec;
-use portolan_proxy::config::types::{ClusterSpec, ObjectId};
+use portolan_proxy::config::types::{ClusterSpec, ObjectId, TransportCluster};
 use serde_json::json;
 
 #[derive(Default)]
@@ -62,7 +62,9 @@ impl Memory {
         let stage = |name: &Arc<str>| {
             let cluster = snapshot.clusters.get(name).expect("the cluster is there");
             let end = match (&cluster.spec, cluster.endpoints.first()) {
-                (ClusterSpec::Udp(_), Some(first)) => StageEnd::Endpoint(Arc::clone(first)),
+                (ClusterSpec::Transport(TransportCluster::Udp(_)), Some(first)) => {
+                    StageEnd::Endpoint(Arc::clone(first))
+                }
                 (spec, _) if spec.is_virtual() => StageEnd::Virtual,
                 _ => StageEnd::None,
             };

@@ -94,7 +94,7 @@ fn a_malformed_term_is_a_bad_request_in_both_versions() {
     let before = proxy.engine.snapshot().generation;
     for (line, body) in changes() {
         let refused = send(&proxy, line, Some("five"), &body);
-        let content = json!("Header portolan-term: expected one decimal number");
+        let content = json!("Header portolan-term: expected one decimal number, at most 2147483647");
         assert_eq!((refused.status, refused.content()), (400, content), "{line}");
     }
     assert_eq!((proxy.engine.snapshot().generation, term(&proxy)), (before, json!(0)));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::{Call, Proxy};
 use portolan_proxy::config::document::{Language, parse};
-use portolan_proxy::config::types::{ClusterSpec, EndpointState, ListenerSpec, Matching, RetryOn};
+use portolan_proxy::config::types::{ClusterSpec, EndpointState, ListenerSpec, Matching, RetryOn, TransportCluster};
 
 #[test]
 fn the_engine_sees_checked_objects() {
@@ -27,7 +27,7 @@ fn the_engine_sees_checked_objects() {
 
     proxy.ask("PATCH /api/v2/endpoints/e", Some(json!({"state": "draining"})));
     let cluster = proxy.engine.snapshot().clusters.get("c").cloned().unwrap();
-    assert!(matches!(cluster.spec, ClusterSpec::Udp(_)));
+    assert!(matches!(cluster.spec, ClusterSpec::Transport(TransportCluster::Udp(_))));
     assert_eq!(cluster.endpoints[0].state, EndpointState::Draining);
     let before = snapshot.clusters.get("c").unwrap();
     assert_eq!((before.id, before.endpoints[0].id), (cluster.id, cluster.endpoints[0].id), "a change keeps identity");
