@@ -6,8 +6,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::discovery;
-use kube::runtime::wait::{await_condition, conditions};
+use kube::discovery::{self, ApiResource};
 use kube::{Client, ResourceExt};
 
 /// Why something could not be installed.
@@ -26,7 +25,9 @@ const MANAGER: &str = "portolan-install";
 
 /// Applies all custom resource definitions and waits until they are established.
 pub async fn definitions(client: &Client) -> Result<(), Error> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    // dynamic objects: reading answers into the whole type of a definition costs more code than all the rest here
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let definitions = portolan_api::crds();
     for definition in &definitions {
         let name = definition.name_any();
@@ -35,13 +36,21 @@ pub async fn definitions(client: &Client) -> Result<(), Error> {
     }
     for definition in &definitions {
         let name = definition.name_any();
-        let served = await_condition(api.clone(), &name, conditions::is_crd_established());
-        match tokio::time::timeout(LIMIT, served).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return Err(Error::NotServed { what: name }),
-        }
+        let served = tokio::time::timeout(LIMIT, established(&api, &name));
+        served.await.map_err(|_elapsed| Error::NotServed { what: name })?;
     }
     Ok(())
+}
+
+/// Waits until a definition is served. One that cannot be read is asked for again.
+async fn established(api: &Api<DynamicObject>, name: &str) {
+    let is_established = |definition: &DynamicObject| {
+        let conditions = definition.data["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True")
+    };
+    while !api.get(name).await.is_ok_and(|definition| is_established(&definition)) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Applies objects in the order given.

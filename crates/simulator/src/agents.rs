@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use kube::core::object::HasStatus;
 use portolan_api::address_claim::{AddressClaim, AddressClaimStatus, EgressHolding, HoldingState};
 use portolan_api::egress::{EgressTunnel, EgressTunnelStatus, Phase};
 use portolan_api::well_known::conditions::HELD;
+use portolan_apiserver::controllers::slim::Node;
 use serde::Serialize;
 
 use portolan_control::runtime::app::Ctx;
@@ -63,9 +63,7 @@ impl Seen {
     }
 
     fn is_ready(&self, node: &str) -> bool {
-        let node = self.nodes.get(&Key::of_cluster(node));
-        let conditions = node.as_ref().and_then(|node| node.status.as_ref()?.conditions.as_deref()).unwrap_or_default();
-        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        self.nodes.get(&Key::of_cluster(node)).is_some_and(|node| node.is_ready())
     }
 
     /// What the tunnel of a node says; none while it has no number yet.

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use portolan_apiserver::controllers::slim::Node;
 use portolan_apiserver::running::{self, Running};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

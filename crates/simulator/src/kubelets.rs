@@ -5,11 +5,11 @@ use std::net::Ipv4Addr;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use portolan_apiserver::controllers::slim::Pod;
 use portolan_apiserver::controllers::{Key, Pace, code, key};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodStatus, Service, ServicePort};
+use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -18,6 +18,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
 use super::reconcile::{Pace, code, is_listed, watch};
+use super::slim::Pod;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -215,7 +216,7 @@ fn endpoint(service: &Service, pod: &Pod, family: &str) -> Option<Endpoint> {
     if addresses.is_empty() {
         return None;
     }
-    let (ready, terminating) = (is_ready(&status), pod.metadata.deletion_timestamp.is_some());
+    let (ready, terminating) = (pod.is_ready(), pod.metadata.deletion_timestamp.is_some());
     let publish = service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses).unwrap_or_default();
     Some(Endpoint {
         addresses,
@@ -235,10 +236,6 @@ fn endpoint(service: &Service, pod: &Pod, family: &str) -> Option<Endpoint> {
         }),
         ..Endpoint::default()
     })
-}
-
-fn is_ready(status: &PodStatus) -> bool {
-    status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn ports(service: &Service, pod: &Pod) -> Vec<EndpointPort> {

@@ -15,6 +15,7 @@ mod endpoints;
 mod garbage;
 mod namespaces;
 mod reconcile;
+pub mod slim;
 mod workloads;
 
 use kube::Client;

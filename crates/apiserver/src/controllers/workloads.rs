@@ -9,19 +9,17 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::reconcile::{Pace, code, is_listed, watch};
+use super::slim::{DaemonSet, Deployment, Node, Pod, PodTemplate};
 
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
@@ -75,7 +73,11 @@ impl World {
 
     async fn repair(&self) -> kube::Result<()> {
         let nodes = self.nodes.state();
-        let ready: Vec<Arc<Node>> = nodes.iter().filter(|node| is_ready_node(node)).cloned().collect();
+        let ready: Vec<Arc<Node>> = nodes
+            .iter()
+            .filter(|node| node.metadata.deletion_timestamp.is_none() && node.is_ready())
+            .cloned()
+            .collect();
         let mut owned: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
         for pod in self.pods.state() {
             if let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
@@ -85,30 +87,37 @@ impl World {
         for deployment in self.deployments.state() {
             let workload = of_deployment(&deployment, &ready);
             let pods = deployment.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
-            self.bring(&*deployment, workload, &pods, deployment_status).await?;
+            self.bring(&*deployment, &deployment.status, workload, &pods, deployment_status).await?;
         }
         for set in self.daemon_sets.state() {
             let workload = of_daemon_set(&set, &nodes);
             let pods = set.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
-            self.bring(&*set, workload, &pods, daemon_set_status).await?;
+            self.bring(&*set, &set.status, workload, &pods, daemon_set_status).await?;
         }
         Ok(())
     }
 
     /// Creates missing pods, deletes superfluous ones, and writes the counts into the status.
-    async fn bring<K>(&self, owner: &K, workload: Workload, pods: &[Arc<Pod>], status: StatusOf) -> kube::Result<()>
+    async fn bring<K>(
+        &self,
+        owner: &K,
+        seen: &Value,
+        workload: Workload,
+        pods: &[Arc<Pod>],
+        status: StatusOf,
+    ) -> kube::Result<()>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
             + Clone
             + std::fmt::Debug
-            + DeserializeOwned
-            + Serialize,
+            + DeserializeOwned,
     {
         if owner.meta().deletion_timestamp.is_some() {
             return Ok(());
         }
         let namespace = owner.namespace().unwrap_or_default();
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
         let counts = Counts::of(&workload, pods);
         for pod in pods {
             let wanted = workload.places.contains_key(&pod.name_any());
@@ -119,14 +128,13 @@ impl World {
         let there: BTreeSet<String> = pods.iter().map(|pod| pod.name_any()).collect();
         let reference = owner.controller_owner_ref(&()).unwrap_or_default();
         for (name, node) in workload.places.iter().filter(|(name, _)| !there.contains(*name)) {
-            let pod = workload.pod(name, node, reference.clone());
+            let pod = workload.pod(name, node, &reference);
             // 409: it exists and is not in the cache yet; 403, 404: the namespace is terminating.
             allow(&[403, 404, 409], api.create(&PostParams::default(), &pod).await)?;
         }
         let wanted = status(&counts, owner.meta().generation.unwrap_or_default());
-        let seen = serde_json::to_value(owner).unwrap_or_default();
-        if !is_within(&seen["status"], &wanted) {
-            let wanted = stamped(wanted, &seen["status"]);
+        if !is_within(seen, &wanted) {
+            let wanted = stamped(wanted, seen);
             let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
             let patch = Patch::Merge(json!({ "status": wanted }));
             allow(&[404, 409], api.patch_status(&owner.name_any(), &PatchParams::default(), &patch).await)?;
@@ -145,16 +153,15 @@ fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
 
 /// The desired state of a workload.
 struct Workload {
-    template: PodTemplateSpec,
+    template: PodTemplate,
     hash: String,
     /// Pods and their nodes.
     places: BTreeMap<String, String>,
 }
 
 fn of_deployment(deployment: &Deployment, nodes: &[Arc<Node>]) -> Workload {
-    let spec = deployment.spec.as_ref();
-    let template = spec.map(|spec| spec.template.clone()).unwrap_or_default();
-    let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
+    let template = deployment.spec.template.clone();
+    let replicas = deployment.spec.replicas.unwrap_or(1);
     let hash = hash(&template);
     let name = deployment.name_any();
     let nodes = selected(&template, nodes);
@@ -164,7 +171,7 @@ fn of_deployment(deployment: &Deployment, nodes: &[Arc<Node>]) -> Workload {
 }
 
 fn of_daemon_set(set: &DaemonSet, nodes: &[Arc<Node>]) -> Workload {
-    let template = set.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+    let template = set.spec.template.clone();
     let hash = hash(&template);
     let name = set.name_any();
     let nodes = selected(&template, nodes);
@@ -173,34 +180,29 @@ fn of_daemon_set(set: &DaemonSet, nodes: &[Arc<Node>]) -> Workload {
 }
 
 /// The nodes that a pod may go to.
-fn selected(template: &PodTemplateSpec, nodes: &[Arc<Node>]) -> BTreeSet<String> {
-    let wanted = template.spec.as_ref().and_then(|spec| spec.node_selector.as_ref());
+fn selected(template: &PodTemplate, nodes: &[Arc<Node>]) -> BTreeSet<String> {
+    let wanted = template.spec["nodeSelector"].as_object();
     let fits = |node: &&Arc<Node>| {
         let mut labels = wanted.into_iter().flatten();
-        labels.all(|(name, value)| node.labels().get(name) == Some(value))
+        labels.all(|(name, value)| node.labels().get(name).map(String::as_str) == value.as_str())
     };
     nodes.iter().filter(fits).map(|node| node.name_any()).collect()
 }
 
 impl Workload {
-    fn pod(&self, name: &str, node: &str, owner: OwnerReference) -> Pod {
-        let from = self.template.metadata.clone().unwrap_or_default();
-        let mut labels = from.labels.unwrap_or_default();
-        labels.insert(TEMPLATE_HASH.to_owned(), self.hash.clone());
-        let mut spec = self.template.spec.clone().unwrap_or_default();
-        spec.node_name = Some(node.to_owned());
-        let metadata = ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(labels),
-            annotations: from.annotations,
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        };
-        Pod { metadata, spec: Some(spec), status: None }
+    fn pod(&self, name: &str, node: &str, owner: &OwnerReference) -> DynamicObject {
+        let PodTemplate { metadata, mut spec } = self.template.clone();
+        spec["nodeName"] = json!(node);
+        let mut pod = DynamicObject::new(name, &ApiResource::erase::<Pod>(&())).data(json!({ "spec": spec }));
+        let hash = (TEMPLATE_HASH.to_owned(), self.hash.clone());
+        pod.metadata.labels = Some(metadata.labels.into_iter().chain([hash]).collect());
+        pod.metadata.annotations = Some(metadata.annotations);
+        pod.metadata.owner_references = Some(vec![owner.clone()]);
+        pod
     }
 }
 
-fn hash(template: &PodTemplateSpec) -> String {
+fn hash(template: &PodTemplate) -> String {
     let mut hasher = DefaultHasher::new();
     serde_json::to_string(template).unwrap_or_default().hash(&mut hasher);
     format!("{:08x}", hasher.finish() >> 32)
@@ -218,7 +220,11 @@ impl Counts {
         Self {
             wanted: workload.places.len(),
             there: pods.iter().filter(current).count(),
-            ready: pods.iter().filter(current).filter(|pod| is_ready_pod(pod)).count(),
+            ready: pods
+                .iter()
+                .filter(current)
+                .filter(|pod| pod.metadata.deletion_timestamp.is_none() && pod.is_ready())
+                .count(),
         }
     }
 }
@@ -271,16 +277,4 @@ fn stamped(mut wanted: Value, seen: &Value) -> Value {
         condition["lastUpdateTime"] = now;
     }
     wanted
-}
-
-fn is_ready_node(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    node.metadata.deletion_timestamp.is_none()
-        && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn is_ready_pod(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    pod.metadata.deletion_timestamp.is_none()
-        && conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
-use kube::api::ObjectMeta;
 use portolan_api::address_claim::AddressClaim;
 use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterInfo, EgressClusterPolicy, EgressEndpointSlice, EgressGateway,
@@ -17,7 +16,7 @@ use portolan_api::well_known::egress as words;
 use portolan_core::net::claim_name;
 use tokio::time::Instant;
 
-use super::slim::{CalicoPool, PHRASES, Pod};
+use super::slim::{CalicoPool, Node, PHRASES, Pod};
 use crate::runtime::pack::Packing;
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Kind, Selection, Watches};
@@ -94,7 +93,7 @@ impl Cache {
                 packing: Some(Packing::with(PHRASES)),
                 ..Selection::default()
             }),
-            nodes: watches.add(Selection { trim: trim_node, ..Selection::default() }),
+            nodes: watches.add(Selection { trim: Node::trim, ..Selection::default() }),
             namespaces: watches.add(Selection { trim: trim::<Namespace>, ..Selection::default() }),
             pods: watches.add(Selection {
                 trim: Pod::trim,
@@ -238,27 +237,9 @@ fn trim_slice<K: Kind>(slice: &mut K) {
     (metadata.creation_timestamp, metadata.generation) = (None, None);
 }
 
-fn trim_node(node: &mut Node) {
-    let ObjectMeta { name, uid, labels, resource_version, creation_timestamp, .. } = std::mem::take(&mut node.metadata);
-    node.metadata = ObjectMeta { name, uid, labels, resource_version, creation_timestamp, ..ObjectMeta::default() };
-    if let Some(status) = node.status.take() {
-        let mut conditions = status.conditions;
-        if let Some(conditions) = &mut conditions {
-            conditions.retain(|condition| condition.type_ == "Ready");
-        }
-        node.status = Some(k8s_openapi::api::core::v1::NodeStatus {
-            addresses: status.addresses,
-            conditions,
-            ..k8s_openapi::api::core::v1::NodeStatus::default()
-        });
-    }
-}
-
 /// Whether the Node object says that the node is ready, and not being drained.
 pub(super) fn says_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    ready && !is_drained(node)
+    node.is_ready() && !is_drained(node)
 }
 
 /// Whether the label that drains a node is set.

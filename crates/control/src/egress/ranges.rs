@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Node;
 use portolan_api::egress::{AutoDetect, EgressClusterInfoSpec, EgressClusterInfoStatus, IpLists};
 
 use super::observe::Cache;
+use super::slim::Node;
 use crate::runtime::store::Key;
 
 /// The name of the one EgressClusterInfo.
@@ -29,11 +29,8 @@ pub(super) fn detect(cache: &Cache) -> EgressClusterInfoStatus {
     let mut pods = if mode == "calico" { calico } else { BTreeMap::new() };
     cache.nodes.for_each(|key, node| {
         nodes.insert(key.name.clone(), by_family(addresses(node).iter().map(ToString::to_string)));
-        if mode == "k8s" {
-            let ranges = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()).unwrap_or_default();
-            if !ranges.is_empty() {
-                pods.insert(key.name.clone(), by_family(ranges));
-            }
+        if mode == "k8s" && !node.spec.pod_cidrs.is_empty() {
+            pods.insert(key.name.clone(), by_family(node.spec.pod_cidrs.clone()));
         }
     });
     EgressClusterInfoStatus {
@@ -53,8 +50,7 @@ pub(super) fn all(status: &EgressClusterInfoStatus) -> impl Iterator<Item = &str
 
 /// A node's own addresses.
 pub(super) fn addresses(node: &Node) -> BTreeSet<IpAddr> {
-    let listed = node.status.as_ref().and_then(|status| status.addresses.as_deref()).unwrap_or_default();
-    let addresses = listed.iter().filter(|address| address.type_.ends_with("IP"));
+    let addresses = node.status.addresses.iter().filter(|address| address.type_.ends_with("IP"));
     addresses.filter_map(|address| address.address.parse().ok()).collect()
 }
 

@@ -82,6 +82,64 @@ impl Pod {
 /// The flag of kube-apiserver and kube-controller-manager.
 const SERVICE_RANGE: &str = "--service-cluster-ip-range=";
 
+/// A node: its labels, its addresses, its pods' ranges, and whether it is ready.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+#[serde(default)]
+pub struct Node {
+    pub metadata: ObjectMeta,
+    pub spec: NodeSpec,
+    pub status: NodeStatus,
+}
+
+/// The ranges of a node's pods.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default)]
+pub struct NodeSpec {
+    #[serde(rename = "podCIDRs")]
+    pub pod_cidrs: Vec<String>,
+}
+
+/// What a node says of itself.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default)]
+pub struct NodeStatus {
+    pub addresses: Vec<NodeAddress>,
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// An address of a node, or a name.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default)]
+pub struct NodeAddress {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub address: String,
+}
+
+/// A condition of a node.
+#[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(default)]
+pub struct NodeCondition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub status: String,
+}
+
+impl Node {
+    /// Whether it says that it is ready.
+    pub fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    }
+
+    /// Keeps what names the node and selects it, and the condition that counts.
+    pub fn trim(&mut self) {
+        self.status.conditions.retain(|condition| condition.type_ == "Ready");
+        let ObjectMeta { name, uid, labels, resource_version, creation_timestamp, .. } =
+            std::mem::take(&mut self.metadata);
+        self.metadata = ObjectMeta { name, uid, labels, resource_version, creation_timestamp, ..ObjectMeta::default() };
+    }
+}
+
 /// A Calico address pool, of which only the range counts here.
 #[derive(Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[serde(default)]
@@ -99,6 +157,7 @@ pub struct CalicoPoolSpec {
 }
 
 portolan_api::resource!(Pod, "", "v1", "Pod", "pods", NamespaceResourceScope);
+portolan_api::resource!(Node, "", "v1", "Node", "nodes", ClusterResourceScope);
 portolan_api::resource!(CalicoPool, "crd.projectcalico.org", "v1", "IPPool", "ippools", ClusterResourceScope);
 
 /// What packed policies, slices and pods repeat.

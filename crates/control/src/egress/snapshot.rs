@@ -1,6 +1,6 @@
 //! All objects of a cluster, read once: for queries, and with changed objects merged in to plan what they would change.
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Client;
 use portolan_api::address_claim::AddressClaim;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::model::Model;
 use super::observe::{Cache, FlapDamping};
-use super::slim::{CalicoPool, Pod};
+use super::slim::{CalicoPool, Node, Pod};
 use super::validate::Families;
 use crate::runtime::overlay::{list_all, merge_object};
 use crate::runtime::query::QueryError;
@@ -58,15 +58,15 @@ impl Objects {
         for change in changes {
             let kind = change["kind"].as_str().unwrap_or_default().to_owned();
             match kind.as_str() {
-                "EgressGateway" => merge_object(&mut self.gateways, change)?,
-                "EgressPolicy" => merge_object(&mut self.policies, change)?,
-                "EgressClusterPolicy" => merge_object(&mut self.cluster_policies, change)?,
-                "EgressTunnel" => merge_object(&mut self.tunnels, change)?,
-                "EgressClusterInfo" => merge_object(&mut self.infos, change)?,
-                "AddressClaim" => merge_object(&mut self.claims, change)?,
-                "Node" => merge_object(&mut self.nodes, change)?,
-                "Namespace" => merge_object(&mut self.namespaces, change)?,
-                "Pod" => merge_object(&mut self.pods, change)?,
+                "EgressGateway" => merge_object(&mut self.gateways, &change)?,
+                "EgressPolicy" => merge_object(&mut self.policies, &change)?,
+                "EgressClusterPolicy" => merge_object(&mut self.cluster_policies, &change)?,
+                "EgressTunnel" => merge_object(&mut self.tunnels, &change)?,
+                "EgressClusterInfo" => merge_object(&mut self.infos, &change)?,
+                "AddressClaim" => merge_object(&mut self.claims, &change)?,
+                "Node" => merge_object(&mut self.nodes, &change)?,
+                "Namespace" => merge_object(&mut self.namespaces, &change)?,
+                "Pod" => merge_object(&mut self.pods, &change)?,
                 other => {
                     return Err(QueryError::Invalid {
                         what: format!("egress does not plan changes to {other}"),

@@ -53,14 +53,14 @@ impl Objects {
     pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             match change["kind"].as_str().unwrap_or_default() {
-                "VirtualService" => replace(&mut self.virtual_services, change)?,
-                "Route" => replace(&mut self.routes, change)?,
-                "Target" => replace(&mut self.targets, change)?,
-                "Rule" => replace(&mut self.rules, change)?,
-                "Service" => merge_object(&mut self.services, change)?,
-                "EndpointSlice" => merge_object(&mut self.slices, change)?,
-                "Pod" => merge_object(&mut self.pods, change)?,
-                "Namespace" => merge_object(&mut self.namespaces, change)?,
+                "VirtualService" => replace(&mut self.virtual_services, &change)?,
+                "Route" => replace(&mut self.routes, &change)?,
+                "Target" => replace(&mut self.targets, &change)?,
+                "Rule" => replace(&mut self.rules, &change)?,
+                "Service" => merge_object(&mut self.services, &change)?,
+                "EndpointSlice" => merge_object(&mut self.slices, &change)?,
+                "Pod" => merge_object(&mut self.pods, &change)?,
+                "Namespace" => merge_object(&mut self.namespaces, &change)?,
                 other => {
                     return Err(QueryError::Invalid {
                         what: format!("the mesh does not plan changes to {other}"),
@@ -99,7 +99,7 @@ impl Objects {
     }
 }
 
-fn replace<K>(objects: &mut Vec<K>, change: Value) -> Result<(), QueryError>
+fn replace<K>(objects: &mut Vec<K>, change: &Value) -> Result<(), QueryError>
 where
     K: Written + Clone + Serialize + DeserializeOwned,
 {

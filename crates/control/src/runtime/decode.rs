@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::kind::Kind;
@@ -65,6 +67,11 @@ impl<'a> RawObject<'a> {
         object.meta_mut().managed_fields = None;
         Ok(object)
     }
+}
+
+/// Reads an object by way of its text. Watches read text too, and one more way to read every kind is a lot of code.
+pub(super) fn from_text<K: DeserializeOwned>(object: &Value) -> serde_json::Result<K> {
+    serde_json::from_str(&object.to_string())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::decode::from_text;
 use super::query::QueryError;
 
 /// Lists all objects of a kind; none if the kind is not served.
@@ -22,7 +23,7 @@ where
 }
 
 /// Merges an object into a list as applying it would: fields that it leaves out keep their values.
-pub fn merge_object<K>(objects: &mut Vec<K>, change: Value) -> Result<(), QueryError>
+pub fn merge_object<K>(objects: &mut Vec<K>, change: &Value) -> Result<(), QueryError>
 where
     K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned,
 {
@@ -35,11 +36,11 @@ where
     let same = |object: &&mut K| object.name_any() == name && object.namespace() == namespace;
     if let Some(before) = objects.iter_mut().find(same) {
         let mut merged = serde_json::to_value(&*before).map_err(unreadable)?;
-        json_patch::merge(&mut merged, &change);
-        *before = serde_json::from_value(merged).map_err(unreadable)?;
+        json_patch::merge(&mut merged, change);
+        *before = from_text(&merged).map_err(unreadable)?;
         return Ok(());
     }
-    let mut added: K = serde_json::from_value(change).map_err(unreadable)?;
+    let mut added: K = from_text(change).map_err(unreadable)?;
     let uid = format!("planned-{}-{name}", namespace.unwrap_or_default());
     added.meta_mut().uid.get_or_insert(uid);
     added.meta_mut().creation_timestamp.get_or_insert_with(|| Time(jiff::Timestamp::now()));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::str::from_utf8;
 
 use serde::Serialize;
 
@@ -89,7 +90,10 @@ impl<K: Kind> Packing<K> {
 
     pub(super) fn unpack(self, packed: &Packed, Key { namespace, name }: &Key) -> K {
         let text = self.phrases.expand(&packed.text);
-        let mut object: K = serde_json::from_slice(&text).expect("it was written from this type");
+        let mut object: K = from_utf8(&text)
+            .ok()
+            .and_then(|text| serde_json::from_str(text).ok())
+            .expect("it was written from this type");
         let metadata = object.meta_mut();
         if let Some(revision) = packed.revision {
             metadata.resource_version = Some(revision.to_string());

@@ -26,9 +26,10 @@ use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
+use portolan_apiserver::controllers::slim::Pod;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;

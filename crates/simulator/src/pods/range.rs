@@ -4,9 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
 use ipnet::Ipv4Net;
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use portolan_apiserver::controllers::slim::Pod;
 
 use super::{address, read};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
-use k8s_openapi::api::core::v1::{self as core, Pod};
+use portolan_apiserver::controllers::slim::{self, Pod};
 
 /// What a pod runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct Container {
 /// Whether every container of a pod is of this image, of whatever version.
 pub(super) fn is_of(pod: &Pod, image: &str) -> bool {
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let same = |one: &core::Container| {
+    let same = |one: &slim::Container| {
         let name = one.image.as_deref().unwrap_or_default();
         name == image || name.strip_prefix(image).is_some_and(|version| version.starts_with(':'))
     };
@@ -57,7 +57,7 @@ pub(super) fn read(pod: &Pod) -> Result<Plan, String> {
     Ok(Plan { volumes, containers })
 }
 
-fn volume(volume: &core::Volume) -> Result<Volume, String> {
+fn volume(volume: &slim::Volume) -> Result<Volume, String> {
     let name = &volume.name;
     if volume.empty_dir.is_some() {
         return Ok(Volume::Nothing);
@@ -79,7 +79,7 @@ fn volume(volume: &core::Volume) -> Result<Volume, String> {
     })
 }
 
-fn container(container: &core::Container, volumes: &BTreeMap<String, Volume>) -> Result<Container, String> {
+fn container(container: &slim::Container, volumes: &BTreeMap<String, Volume>) -> Result<Container, String> {
     let name = &container.name;
     let arguments = container.args.as_deref().unwrap_or_default();
     let proxy = arguments.split_first().filter(|(first, _)| *first == "proxy");

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use portolan_apiserver::controllers::slim::Pod;
 use serde_json::{Value, json};
 
 use super::process::{Seen, State};

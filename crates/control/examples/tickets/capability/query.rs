@@ -42,9 +42,9 @@ impl Objects {
     fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             if change["kind"] == "Office" {
-                merge_object(&mut self.offices, change)?;
+                merge_object(&mut self.offices, &change)?;
             } else {
-                merge_object(&mut self.tickets, change)?;
+                merge_object(&mut self.tickets, &change)?;
             }
         }
         Ok(())

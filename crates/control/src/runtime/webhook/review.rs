@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use http::StatusCode;
 use k8s_openapi::ByteString;
 use kube::Resource;
+use kube::api::DynamicObject;
 use kube::core::admission::{AdmissionRequest, META_API_VERSION_V1, META_KIND};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::metrics::Outcome;
 use super::patch;
+use crate::runtime::decode::from_text;
 use crate::runtime::tasks::panic_text;
 
 /// What the user is told although the request is admitted.
@@ -220,7 +222,7 @@ impl Request {
         K: Resource<DynamicType = ()> + DeserializeOwned,
     {
         let bad = |text| Failure { status: StatusCode::BAD_REQUEST, text };
-        let request = AdmissionRequest::<K>::deserialize(&self.attributes)
+        let request = AdmissionRequest::<DynamicObject>::deserialize(&self.attributes)
             .map_err(|cause| bad(format!("the AdmissionReview's request is not one: {cause}")))?;
         let (sent, expected) = (&request.kind, (K::group(&()), K::kind(&())));
         if (sent.group.as_str(), sent.kind.as_str()) != (&*expected.0, &*expected.1) {
@@ -229,7 +231,24 @@ impl Request {
                 expected.1, expected.0, sent.kind, sent.group
             )));
         }
-        Ok(request)
+        Ok(AdmissionRequest {
+            types: request.types,
+            uid: request.uid,
+            kind: request.kind,
+            resource: request.resource,
+            sub_resource: request.sub_resource,
+            request_kind: request.request_kind,
+            request_resource: request.request_resource,
+            request_sub_resource: request.request_sub_resource,
+            name: request.name,
+            namespace: request.namespace,
+            operation: request.operation,
+            user_info: request.user_info,
+            object: None,
+            old_object: None,
+            dry_run: request.dry_run,
+            options: request.options,
+        })
     }
 }
 
@@ -251,8 +270,11 @@ fn decode<K>(object: &Value) -> Result<Option<K>, Denied>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
-    Option::<K>::deserialize(object)
-        .map_err(|cause| Denied::invalid(format!("this is not a {} as we know it: {cause}", K::kind(&()))))
+    if object.is_null() {
+        return Ok(None);
+    }
+    let read: serde_json::Result<K> = from_text(object);
+    read.map(Some).map_err(|cause| Denied::invalid(format!("this is not a {} as we know it: {cause}", K::kind(&()))))
 }
 
 fn unwritable(cause: &serde_json::Error) -> Failure {
