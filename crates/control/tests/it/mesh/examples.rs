@@ -244,7 +244,8 @@ fn three(client: &UdpSocket) -> anyhow::Result<Vec<String>> {
 /// What names made necessary, exactly.
 async fn generated(cluster: &Cluster) -> anyhow::Result<()> {
     let all = async || anyhow::Ok(cluster.world.api::<VirtualService>().list(&ListParams::default()).await?.items);
-    eventually("everything is generated", async || Ok(all().await?.len() >= 3)).await?;
+    let targets = async || anyhow::Ok(cluster.world.api::<Target>().list(&ListParams::default()).await?.items);
+    eventually("everything is generated", async || Ok(all().await?.len() >= 3 && targets().await?.len() >= 2)).await?;
     let services = all().await?;
     let specs =
         |name: &str| services.iter().find(|one| one.metadata.name.as_deref() == Some(name)).map(|one| json!(one.spec));
@@ -253,9 +254,8 @@ async fn generated(cluster: &Cluster) -> anyhow::Result<()> {
     let worker =
         json!({ "selector": { "matchService": "worker-svc" }, "listener": { "protocol": "UDP", "port": 9999 } });
     assert_eq!(specs("worker-svc"), Some(worker));
-    let targets = cluster.world.api::<Target>().list(&ListParams::default()).await?.items;
     let targets: Vec<_> =
-        targets.iter().map(|one| (one.metadata.name.clone().unwrap_or_default(), json!(one.spec))).collect();
+        targets().await?.iter().map(|one| (one.metadata.name.clone().unwrap_or_default(), json!(one.spec))).collect();
     let spec = |protocol: &str, port: u16, callee: Value| {
         json!({
             "selector": { "matchService": "gateway-svc" },
