@@ -81,6 +81,8 @@ async fn a_write_that_always_fails_delays_no_failover(backend: Backend) -> anyho
 async fn slow_events_delay_no_failover(backend: Backend) -> anyhow::Result<()> {
     /// Addresses on the node that is lost; more with `PORTOLAN_FAILOVER=N`.
     const ADDRESSES: usize = 300;
+    /// An event takes so long that a busy machine is still faster with its statuses.
+    const SLOW: Duration = Duration::from_secs(5);
     #[expect(clippy::disallowed_methods, reason = "a knob of this test alone")]
     let addresses = std::env::var("PORTOLAN_FAILOVER").ok().map_or(Ok(ADDRESSES), |number| number.parse())?;
 
@@ -100,13 +102,13 @@ async fn slow_events_delay_no_failover(backend: Backend) -> anyhow::Result<()> {
     world.node("n2").await?;
     world.set_phase("n2", "Ready").await?;
 
-    proxy.interfere(|exchange| is_event(exchange).then_some(Interference::Delay(Duration::from_secs(1))));
+    proxy.interfere(|exchange| is_event(exchange).then_some(Interference::Delay(SLOW)));
     let sent = || proxy.trace().iter().filter(|one| is_event(one) && one.finished.is_some()).count();
     let before = sent();
     lose(&world, "n1", &policies).await?;
     let meanwhile = sent() - before;
-    // every address that moves has an event: with one after the other, all of them would have come first
-    assert!(meanwhile < addresses / 2, "{meanwhile} events were sent before {addresses} statuses were written");
+    // every address that moves has an event: if statuses waited for them, all of them would have come first
+    assert!(meanwhile < addresses, "{meanwhile} events were sent before {addresses} statuses were written");
     operator.process.stop().await?;
     Ok(agents.stop().await?)
 }
