@@ -87,18 +87,18 @@ impl World {
         for deployment in self.deployments.state() {
             let workload = of_deployment(&deployment, &ready);
             let pods = deployment.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
-            self.bring(&*deployment, &deployment.status, workload, &pods, deployment_status).await?;
+            self.reconcile(&*deployment, &deployment.status, workload, &pods, deployment_status).await?;
         }
         for set in self.daemon_sets.state() {
             let workload = of_daemon_set(&set, &nodes);
             let pods = set.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
-            self.bring(&*set, &set.status, workload, &pods, daemon_set_status).await?;
+            self.reconcile(&*set, &set.status, workload, &pods, daemon_set_status).await?;
         }
         Ok(())
     }
 
     /// Creates missing pods, deletes superfluous ones, and writes the counts into the status.
-    async fn bring<K>(
+    async fn reconcile<K>(
         &self,
         owner: &K,
         seen: &Value,

@@ -125,11 +125,11 @@ fn a_pool_shrunk_under_use_keeps_serving_and_gives_nothing_anew() {
     planner.change(Change::Gateway("g".into(), Some(gateway)));
     assert!(planner.planned(address("10.6.1.3")).unwrap().outside_pool);
     assert!(planner.plan().moves.is_empty() && planner.plan().unmet.is_empty());
-    let newcomer = Policy {
+    let new_policy = Policy {
         request: AddressRequest::Explicit(v4("10.6.1.3")),
         ..policy(9, AddressRequest::FromPool(AllocationMode::Default))
     };
-    planner.change(Change::Policy(policy_name(9), Some(newcomer)));
+    planner.change(Change::Policy(policy_name(9), Some(new_policy)));
     assert_eq!(planner.unmet(&policy_name(9)), Some(Unmet::OutsidePool(address("10.6.1.3"))));
     let view = planner.view("g", 1000).unwrap();
     assert_eq!((view.total, view.free, view.policies), ([1, 0], [0, 0], 3));
@@ -294,11 +294,11 @@ fn an_exclusive_address_serves_one_namespace() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
     world.gateways.get_mut("g").unwrap().exclusive = true;
     add(&mut world, 1, AddressRequest::Explicit(v4("10.6.1.1")));
-    let stranger = PolicyName { namespace: Some("other".into()), name: "x".into() };
-    world.policies.insert(stranger.clone(), policy(3, AddressRequest::Explicit(v4("10.6.1.1"))));
+    let other_policy = PolicyName { namespace: Some("other".into()), name: "x".into() };
+    world.policies.insert(other_policy.clone(), policy(3, AddressRequest::Explicit(v4("10.6.1.1"))));
     world.policies.insert(policy_name(4), policy(4, AddressRequest::Explicit(v4("10.6.1.1"))));
     let plan = plan(&world, &Ledger::default());
-    assert_eq!(plan.unmet, BTreeMap::from([(stranger, Unmet::NotAllowed(address("10.6.1.1")))]));
+    assert_eq!(plan.unmet, BTreeMap::from([(other_policy, Unmet::NotAllowed(address("10.6.1.1")))]));
 }
 
 #[test]
@@ -306,17 +306,20 @@ fn an_exclusive_address_is_not_kept_by_whoever_has_it_recorded() {
     let mut world = world("10.6.1.1-10.6.1.2", 1);
     world.gateways.get_mut("g").unwrap().exclusive = true;
     add(&mut world, 1, AddressRequest::Explicit(v4("10.6.1.1")));
-    let stranger = PolicyName { namespace: Some("other".into()), name: "a".into() };
-    world.policies.insert(stranger.clone(), policy(1, AddressRequest::FromPool(AllocationMode::PreferUnallocated)));
+    let other_policy = PolicyName { namespace: Some("other".into()), name: "a".into() };
+    world.policies.insert(other_policy.clone(), policy(1, AddressRequest::FromPool(AllocationMode::PreferUnallocated)));
     let mut ledger = carried_out(&plan(&world, &Ledger::default()));
-    assert_eq!(ledger.bindings[&stranger].eip, v4("10.6.1.2"));
-    // a status says that the stranger has the address of another namespace
+    assert_eq!(ledger.bindings[&other_policy].eip, v4("10.6.1.2"));
+    // a status says that the other policy has the address of another namespace
     let lie = ledger.bindings[&policy_name(0)].clone();
-    ledger.bindings.insert(stranger.clone(), lie.clone());
+    ledger.bindings.insert(other_policy.clone(), lie.clone());
     let after = plan(&world, &ledger);
-    assert_eq!((after.bindings[&policy_name(0)].eip, after.bindings[&stranger].eip), (v4("10.6.1.1"), v4("10.6.1.2")));
+    assert_eq!(
+        (after.bindings[&policy_name(0)].eip, after.bindings[&other_policy].eip),
+        (v4("10.6.1.1"), v4("10.6.1.2"))
+    );
     let mut planner = Planner::new(world, carried_out(&after));
-    planner.change(Change::ObservedBinding(stranger.clone(), Some(lie)));
+    planner.change(Change::ObservedBinding(other_policy.clone(), Some(lie)));
     assert_eq!(planner.plan().bindings, after.bindings, "nor is it adopted later");
 }
 
