@@ -14,7 +14,7 @@ pub enum Fault {
     /// 410 without asking the API server.
     Gone,
     /// 429 without asking the API server.
-    Throttled,
+    Throttled(u32),
     /// This 5xx without asking the API server.
     ServerError(u16),
     /// A watch was cut or ended, by chance, by a script or by a switch.

@@ -39,6 +39,8 @@ pub enum Interference {
     Drop,
     /// Answers with this status without asking the API server.
     Status(u16),
+    /// Answers 429 Too Many Requests and asks to stay away for so many seconds.
+    Throttle(u32),
     /// Sends it on only after this time.
     Delay(Duration),
 }
@@ -65,6 +67,7 @@ impl Injection {
         match interference {
             Interference::Drop => Self { fault: Some(Fault::DroppedBefore), ..Self::none() },
             Interference::Status(code) => Self { fault: Some(Fault::ServerError(code)), ..Self::none() },
+            Interference::Throttle(seconds) => Self { fault: Some(Fault::Throttled(seconds)), ..Self::none() },
             Interference::Delay(delay) => Self { delay, ..Self::none() },
         }
     }
@@ -83,7 +86,7 @@ impl Faults {
         let expires = request.is_watch() || (request.is_list() && request.parameter("continue").is_some());
         let fault = [
             (self.drop_before, true, Fault::DroppedBefore),
-            (self.throttle, true, Fault::Throttled),
+            (self.throttle, true, Fault::Throttled(1)),
             (self.server_error, true, Fault::ServerError(server_error)),
             (self.conflict, updates, Fault::Conflict),
             (self.gone, expires, Fault::Gone),

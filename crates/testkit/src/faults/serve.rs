@@ -128,7 +128,7 @@ async fn decided(
         Some(Fault::Conflict) => status::conflict(),
         Some(Fault::Gone) if exchange.is_watch() && injection.in_stream && !scripted => status::gone_in_stream(),
         Some(Fault::Gone) => status::gone(),
-        Some(Fault::Throttled) => status::throttled(),
+        Some(Fault::Throttled(seconds)) => status::throttled(seconds),
         Some(Fault::ServerError(code)) => status::server_error(code),
         // The other faults are never rolled.
         None | Some(Fault::CutWatch | Fault::Killed(_) | Fault::Refused | Fault::Unreachable) => {

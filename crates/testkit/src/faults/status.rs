@@ -28,11 +28,11 @@ pub(super) fn bad_request(message: &str) -> ProxyResponse {
     answer(&status(400, "BadRequest", message))
 }
 
-pub(super) fn throttled() -> ProxyResponse {
+pub(super) fn throttled(seconds: u32) -> ProxyResponse {
     let mut status = status(429, "TooManyRequests", "too many requests, please try again later");
-    status["details"] = json!({ "retryAfterSeconds": 1 });
+    status["details"] = json!({ "retryAfterSeconds": seconds });
     let mut answer = answer(&status);
-    answer.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    answer.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     answer
 }
 

@@ -13,6 +13,9 @@ on_both_servers!(a_write_that_always_fails_delays_no_failover, slow_events_delay
 /// So often a write has failed that it is retried only after more than ten seconds.
 const FAILURES: usize = 9;
 
+/// Longer than any test waits, in seconds.
+const HOUR: u32 = 3600;
+
 /// Requests that wrote an object, or its status.
 fn writes(proxy: &FaultProxy, end: &str) -> usize {
     proxy.writes().iter().filter(|exchange| exchange.path.ends_with(end)).count()
@@ -47,13 +50,15 @@ async fn a_write_that_always_fails_delays_no_failover(backend: Backend) -> anyho
     }
     let undisturbed = lose(&world, "n1", &policies).await?;
 
-    // statuses that are refused for good, one as invalid and one by a broken server, and a tunnel that gets no number
+    // statuses that are refused for good, one as invalid and one by a broken server, one that is to be retried only when
+    // all this is over, and a tunnel that gets no number
     proxy.interfere(|exchange| match exchange.path.rsplit('/').nth(1) {
         Some("invalid") => Some(Interference::Status(422)),
+        Some("throttled") => Some(Interference::Throttle(HOUR)),
         Some("broken" | "n9") if exchange.is_write() => Some(Interference::Status(500)),
         _ => None,
     });
-    for policy in ["invalid", "broken"] {
+    for policy in ["invalid", "broken", "throttled"] {
         world.policy(policy, "eg1", json!({ "allocatorPolicy": "rr" })).await?;
     }
     world.node("n9").await?;
@@ -62,6 +67,9 @@ async fn a_write_that_always_fails_delays_no_failover(backend: Backend) -> anyho
         let what = format!("{object} has failed {FAILURES} times");
         eventually(&what, async || Ok(writes(&proxy, object) >= FAILURES)).await?;
     }
+
+    let what = "the status of throttled has failed";
+    eventually(what, async || Ok(writes(&proxy, "egresspolicies/throttled/status") > 0)).await?;
 
     let disturbed = lose(&world, "n2", &policies).await?;
     let most = 3 * undisturbed + Duration::from_secs(5);

@@ -14,6 +14,9 @@ on_both_servers!(a_status_that_always_fails_delays_no_endpoint_and_no_other_stat
 /// So often a write has failed that it is retried only after several seconds.
 const FAILURES: usize = 6;
 
+/// Longer than any test waits, in seconds.
+const HOUR: u32 = 3600;
+
 /// A VirtualService on the gateway, with a port of its own, that leads to the workers.
 fn virtual_service(name: &str, port: u16) -> String {
     format!(
@@ -73,14 +76,15 @@ async fn a_status_that_always_fails_delays_no_endpoint_and_no_other_status(backe
     operator.seen.interfere(|exchange| match exchange.path.rsplit('/').nth(1) {
         Some("invalid") if exchange.is_write() => Some(Interference::Status(422)),
         Some("broken") if exchange.is_write() => Some(Interference::Status(500)),
+        Some("throttled") if exchange.is_write() => Some(Interference::Throttle(HOUR)),
         _ => None,
     });
-    for (name, port) in [("invalid", 9005), ("broken", 9006)] {
+    for (name, port) in [("invalid", 9005), ("broken", 9006), ("throttled", 9008)] {
         world.apply(&virtual_service(name, port)).await?;
     }
-    for name in ["invalid", "broken"] {
-        let what = format!("the status of {name} has failed {FAILURES} times");
-        eventually(&what, async || Ok(sent(&operator.seen, name) >= FAILURES)).await?;
+    for (name, failures) in [("invalid", FAILURES), ("broken", FAILURES), ("throttled", 1)] {
+        let what = format!("the status of {name} has failed {failures} times");
+        eventually(&what, async || Ok(sent(&operator.seen, name) >= failures)).await?;
     }
     let disturbed = lose(&mut world, at, workers[1], 9007).await?;
     let most = 3 * undisturbed + Duration::from_secs(5);
