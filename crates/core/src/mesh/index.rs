@@ -11,65 +11,68 @@ use super::path::Path;
 use super::predicate::Predicate;
 use super::value::plain;
 
-/// Rules on one path that are worth a look at that path, at least.
+/// With fewer rules on one path than this, trying each is as fast.
 const WORTHWHILE: usize = 8;
 
-/// Where in a rulelist which rules stand.
+/// The rules of a rulelist, by what they test.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Index {
-    /// Places that have to be tried, lowest first.
+    /// Positions of rules that are always tried, ascending.
     tried: Vec<usize>,
-    gates: Vec<Gate>,
+    tests: Vec<TextTests>,
 }
 
-/// Rules that match only if one text is at the path.
+/// Rules that match only if the value at one path is a certain text.
 #[derive(Debug, Clone)]
-struct Gate {
+struct TextTests {
     path: Path,
-    /// Their places, lowest first.
+    /// Their positions by text, ascending.
     by_text: BTreeMap<Box<str>, Vec<usize>>,
 }
 
 impl Index {
-    /// An index of predicates by their place; one that is absent has to be tried.
+    /// An index of the predicates, by position; a rule without one is always tried.
     pub(crate) fn new<'a>(predicates: impl Iterator<Item = Option<&'a Predicate>>) -> Self {
         let mut by_path: BTreeMap<&str, Vec<(usize, &Path, &str)>> = BTreeMap::new();
         let mut index = Self::default();
-        for (place, predicate) in predicates.enumerate() {
-            match predicate.and_then(Predicate::gate) {
-                Some((path, text)) => by_path.entry(path.as_str()).or_default().push((place, path, text)),
-                None => index.tried.push(place),
+        for (at, predicate) in predicates.enumerate() {
+            match predicate.and_then(Predicate::required_text) {
+                Some((path, text)) => by_path.entry(path.as_str()).or_default().push((at, path, text)),
+                None => index.tried.push(at),
             }
         }
         for rules in by_path.into_values() {
             match rules.first() {
-                Some((_, path, _)) if rules.len() >= WORTHWHILE => index.gates.push(Gate::new((*path).clone(), &rules)),
-                _ => index.tried.extend(rules.iter().map(|(place, _, _)| place)),
+                Some((_, path, _)) if rules.len() >= WORTHWHILE => {
+                    index.tests.push(TextTests::new((*path).clone(), &rules));
+                }
+                _ => index.tried.extend(rules.iter().map(|(at, _, _)| at)),
             }
         }
         index.tried.sort_unstable();
         index
     }
 
-    /// The first place that is a hit for some metadata.
-    pub(crate) fn first(&self, metadata: &Value, is_hit: impl Fn(usize) -> bool) -> Option<usize> {
-        let found = self.gates.iter().filter_map(|gate| gate.places(metadata)?.iter().copied().find(|at| is_hit(*at)));
+    /// The first position of a rule that matches, of those that can.
+    pub(crate) fn first(&self, metadata: &Value, matches: impl Fn(usize) -> bool) -> Option<usize> {
+        let found =
+            self.tests.iter().filter_map(|test| test.positions(metadata)?.iter().copied().find(|at| matches(*at)));
         let best = found.min();
-        let before = |place: &usize| best.is_none_or(|best| *place < best);
-        self.tried.iter().copied().take_while(before).find(|place| is_hit(*place)).or(best)
+        let before = |at: &usize| best.is_none_or(|best| *at < best);
+        self.tried.iter().copied().take_while(before).find(|at| matches(*at)).or(best)
     }
 }
 
-impl Gate {
+impl TextTests {
     fn new(path: Path, rules: &[(usize, &Path, &str)]) -> Self {
         let mut by_text: BTreeMap<Box<str>, Vec<usize>> = BTreeMap::new();
-        for (place, _, text) in rules {
-            by_text.entry(plain(text).into()).or_default().push(*place);
+        for (at, _, text) in rules {
+            by_text.entry(plain(text).into()).or_default().push(*at);
         }
         Self { path, by_text }
     }
 
-    fn places(&self, metadata: &Value) -> Option<&Vec<usize>> {
+    fn positions(&self, metadata: &Value) -> Option<&Vec<usize>> {
         let text = self.path.read(metadata)?.as_str()?;
         self.by_text.get(plain(text))
     }

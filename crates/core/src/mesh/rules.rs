@@ -1,4 +1,4 @@
-//! The walk through rulelists that gives a session its rule.
+//! Finds the rule of a session in its rulelists.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub struct RuleList {
     index: Index,
 }
 
-/// A place in a rulelist.
+/// An entry of a rulelist.
 #[derive(Debug, Clone)]
 pub enum RuleListEntry {
     /// A rule that exists.
@@ -58,7 +58,7 @@ pub struct RuleMatch<'a> {
     pub rule: &'a Arc<Rule>,
 }
 
-/// Why a session gets nowhere; each is `Not Found` with [`LookupError::content`].
+/// Why a session has no route; each is `Not Found` with [`LookupError::content`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupError {
     /// No rule matches, or the one that does names no route.
@@ -76,7 +76,7 @@ pub enum LookupError {
     Route(Arc<str>),
     /// There is no cluster of this name.
     Cluster(Arc<str>),
-    /// Rulelists lead back to one that was there before.
+    /// Rulelists lead in a circle.
     Loop(Vec<Arc<str>>),
     /// Rulelists lead from one to the next more than 16 times.
     TooDeep(Vec<Arc<str>>),
@@ -88,7 +88,7 @@ impl Rule {
         Self { name: name.into(), predicate: Predicate::new(matching), action }
     }
 
-    /// Does the rule's rewrites, in order, and gives back those for which there was no place.
+    /// Does the rule's rewrites, in order, and returns those that could not be written.
     pub fn rewrite<'a>(&'a self, metadata: &mut Value) -> Vec<&'a Rewrite> {
         let Action::Route(rewrites, _) = &self.action else { return Vec::new() };
         rewrites.iter().filter(|rewrite| !rewrite.apply(metadata)).collect()
@@ -118,7 +118,7 @@ impl RuleList {
         &self.entries
     }
 
-    /// The first rule that matches, or the lack of one that would have to be tried before.
+    /// The first rule that matches; an error if a rule before it does not exist.
     fn first_match(&self, metadata: &Value) -> Result<&Arc<Rule>, LookupError> {
         let is_hit = |place: usize| match &self.entries[place] {
             RuleListEntry::Rule(rule) => rule.predicate.matches(metadata),

@@ -1,4 +1,4 @@
-//! How rules look at JSON: emptiness, equality and text as in the language the first proxy was written in.
+//! How rules read JSON: what is falsy, what is equal, and what text a value has are those of JavaScript, as in l7mp.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -17,8 +17,8 @@ pub(crate) fn is_falsy(value: &Value) -> bool {
     }
 }
 
-/// Whether two values are deeply equal: 1 equals 1.0, an address equals its IPv6 form, and strings (not keys)
-/// may be folded.
+/// Whether two values are deeply equal: 1 equals 1.0, an IPv4 address equals its IPv4-mapped form, and with `fold` the
+/// case of strings (not of keys) does not count.
 pub(crate) fn same(one: &Value, other: &Value, fold: bool) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => compare(one, other) == Some(Ordering::Equal),
@@ -42,7 +42,7 @@ pub(crate) fn compare(one: &Number, other: &Number) -> Option<Ordering> {
     }
 }
 
-/// An IPv4 address in IPv6 clothes without them, any other text as it is.
+/// The IPv4 address of an IPv4-mapped IPv6 address (`::ffff:10.0.0.1`); any other text as it is.
 ///
 /// l7mp shows IPv4 clients of some listeners as `::ffff:10.0.0.1`, and rules were written for that.
 pub(crate) fn plain(text: &str) -> &str {
@@ -52,12 +52,12 @@ pub(crate) fn plain(text: &str) -> &str {
     }
 }
 
-/// Whether a text is an IPv4 address that begins with `part` less its IPv6 clothes.
+/// Whether a text is an IPv4 address that begins with `part`, which may be the beginning of an IPv4-mapped address.
 pub(crate) fn begins_mapped(text: &str, part: &str) -> bool {
     mapped(part).is_some_and(|rest| text.starts_with(rest)) && text.parse::<Ipv4Addr>().is_ok()
 }
 
-/// What follows the prefix of an IPv4 address in IPv6 clothes.
+/// What follows the `::ffff:` of an IPv4-mapped address.
 pub(crate) fn mapped(text: &str) -> Option<&str> {
     let (prefix, rest) = text.split_at_checked("::ffff:".len())?;
     prefix.eq_ignore_ascii_case("::ffff:").then_some(rest)
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_ipv4_addresses_lose_their_clothes() {
+    fn only_whole_ipv4_mapped_addresses_are_read_as_ipv4() {
         assert_eq!(plain("::ffff:10.0.0.1"), "10.0.0.1");
         assert_eq!(plain("::FFFF:10.0.0.1"), "10.0.0.1");
         for text in ["::ffff:10.0.0", "::ffff:", "::1", "10.0.0.1", "x::ffff:10.0.0.1", "::ffff:10.0.0.1:80", "ééééé"]

@@ -103,8 +103,8 @@ impl Predicate {
 
 impl Predicate {
     /// A path and the text that must be there, if the predicate can hold only then.
-    pub(crate) fn gate(&self) -> Option<(&Path, &str)> {
-        if let Form::When(node) = &self.0 { node.gate() } else { None }
+    pub(crate) fn required_text(&self) -> Option<(&Path, &str)> {
+        if let Form::When(node) = &self.0 { node.required_text() } else { None }
     }
 }
 
@@ -115,10 +115,10 @@ fn is_always(source: &Value) -> bool {
 }
 
 impl Node {
-    fn gate(&self) -> Option<(&Path, &str)> {
+    fn required_text(&self) -> Option<(&Path, &str)> {
         match (&self.path, &self.test) {
             (Some(path), Test::Fits(Fit::Equal(Value::String(text)))) if !self.fold => Some((path, text)),
-            (None, Test::And(parts)) => parts.iter().find_map(Self::gate),
+            (None, Test::And(parts)) => parts.iter().find_map(Self::required_text),
             _ => None,
         }
     }
