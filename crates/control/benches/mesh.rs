@@ -19,6 +19,10 @@ use std::process::ExitCode;
 
 use portolan_testkit::bench::Bench;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let [role, kubeconfig, admin] = &words[..]
