@@ -87,7 +87,7 @@ async fn a_status_that_always_fails_delays_no_endpoint_and_no_other_status(backe
         eventually(&what, async || Ok(sent(&operator.seen, name) >= failures)).await?;
     }
     let disturbed = lose(&mut world, at, workers[1], 9007).await?;
-    let most = 3 * undisturbed + Duration::from_secs(5);
+    let most = 3 * undisturbed + Duration::from_secs(30);
     assert!(disturbed <= most, "it took {disturbed:?} beside failing writes, and {undisturbed:?} without");
 
     // they are written once they can be
