@@ -13,7 +13,8 @@ use crate::{Failure, peers, tell};
 /// Benchmarks by name, each with its package.
 pub(crate) type Benches = BTreeMap<String, String>;
 
-pub(crate) fn run(name: &str, json: Option<&str>) -> Result<(), Failure> {
+/// Flags with their values go to the benchmark as they are, but for paths.
+pub(crate) fn run(name: &str, flags: &[[String; 2]]) -> Result<(), Failure> {
     let benches = known()?;
     let Some(package) = benches.get(name) else {
         let hint = format!("name one of these: {}", list(&benches));
@@ -23,10 +24,14 @@ pub(crate) fn run(name: &str, json: Option<&str>) -> Result<(), Failure> {
         peers::unpack()?;
     }
     let mut call = Call::new(["cargo", "bench", "--package", package, "--bench", name]);
-    if let Some(file) = json {
-        // cargo starts a benchmark in its package's folder: the file is meant from here
-        let file = std::path::absolute(file).map_err(|cause| unreadable(Path::new(file), &cause))?;
-        call = call.and(["--", "--json", &file.to_string_lossy()]);
+    if !flags.is_empty() {
+        call = call.and(["--"]);
+    }
+    for [flag, value] in flags {
+        // cargo starts a benchmark in its package's folder: a path is meant from here
+        let path = std::path::absolute(value).map_err(|cause| unreadable(Path::new(value), &cause))?;
+        let value = if flag == "--only" { value.clone() } else { path.to_string_lossy().into_owned() };
+        call = call.and([flag.clone(), value]);
     }
     tell(&format!("==> {}", call.shown()));
     call.run()
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn an_unknown_bench_is_a_usage_error_that_lists_the_known() {
-        let failure = run("no-such-bench", None).expect_err("it is unknown");
+        let failure = run("no-such-bench", &[]).expect_err("it is unknown");
         assert_eq!(failure.code, 2);
         assert!(failure.hint.contains(&list(&known().unwrap())), "{}", failure.hint);
     }

@@ -42,7 +42,7 @@ enum Chore {
     Help(String),
     Setup,
     Test { name: Option<String> },
-    Bench { name: String, json: Option<String> },
+    Bench { name: String, flags: Vec<[String; 2]> },
     Fuzz { target: Option<String>, seconds: u32 },
     Crds,
     Manifests,
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         }
         Chore::Setup => setup::run(),
         Chore::Test { name } => test::run(name.as_deref()),
-        Chore::Bench { name, json } => bench::run(&name, json.as_deref()),
+        Chore::Bench { name, flags } => bench::run(&name, &flags),
         Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Chore::Crds => generate::crds(),
         Chore::Manifests => generate::manifests(),
@@ -102,15 +102,16 @@ fn parse(words: &[String]) -> Result<Chore, Failure> {
 }
 
 fn parse_bench(rest: &[&str]) -> Result<Chore, Failure> {
-    let (name, json) = match rest {
-        [name] => (*name, None),
-        [name, "--json", file] | ["--json", file, name] => (*name, Some((*file).to_owned())),
-        _ => return Err(misused("bench", rest)),
-    };
-    if name.starts_with('-') {
-        return Err(misused("bench", rest));
+    let (mut name, mut flags, mut words) = (None, Vec::new(), rest.iter());
+    while let Some(word) = words.next() {
+        let value = if word.starts_with('-') { words.next() } else { None };
+        match (*word, value) {
+            ("--json" | "--only" | "--against", Some(value)) => flags.push([(*word).to_owned(), (*value).to_owned()]),
+            (word, None) if !word.starts_with('-') && name.is_none() => name = Some(word.to_owned()),
+            _ => return Err(misused("bench", rest)),
+        }
     }
-    Ok(Chore::Bench { name: name.to_owned(), json })
+    name.map(|name| Chore::Bench { name, flags }).ok_or_else(|| misused("bench", rest))
 }
 
 fn parse_fuzz(rest: &[&str]) -> Result<Chore, Failure> {
@@ -184,10 +185,10 @@ checkout. A second run changes nothing.",
     },
     Help {
         chore: "bench",
-        usage: "cargo xtask bench NAME [--json FILE]",
+        usage: "cargo xtask bench NAME [--json FILE] [--only TEXT] [--against PROGRAM]",
         about: "Run one benchmark; its exit status says whether every goal was met",
         more: "BENCHES",
-        examples: &["cargo xtask bench runtime", "cargo xtask bench runtime --json runtime.json"],
+        examples: &["cargo xtask bench runtime --json runtime.json", "cargo xtask bench proxy --only TCP"],
     },
     Help {
         chore: "fuzz",
@@ -280,7 +281,8 @@ mod tests {
 
     #[test]
     fn the_json_file_may_come_before_or_after_the_name() {
-        let asked = Ok(Chore::Bench { name: "runtime".to_owned(), json: Some("out.json".to_owned()) });
+        let flags = vec![["--json".to_owned(), "out.json".to_owned()]];
+        let asked = Ok(Chore::Bench { name: "runtime".to_owned(), flags });
         assert_eq!(parse(&words("cargo xtask bench runtime --json out.json")), asked);
         assert_eq!(parse(&words("cargo xtask bench --json out.json runtime")), asked);
     }

@@ -37,7 +37,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
@@ -67,6 +67,8 @@ pub struct Bench {
     json: Option<PathBuf>,
     /// Rows whose names hold this are measured; all when it is empty.
     only: String,
+    /// Another build of the benchmark, whose roles are compared to ours.
+    against: Option<PathBuf>,
     rounds: usize,
     rows: Vec<Row>,
     refused: Vec<String>,
@@ -75,21 +77,34 @@ pub struct Bench {
 impl Bench {
     /// Takes `[--json FILE] [--only TEXT]` from the command line, and the `--bench` that cargo adds.
     pub fn from_arguments(name: &str) -> anyhow::Result<Self> {
-        Self::with_arguments(name, std::env::args().skip(1))
+        let bench = Self::with_arguments(name, std::env::args().skip(1))?;
+        ensure!(
+            bench.against.is_none(),
+            "benchmark {name} runs in one process: it cannot be compared to another build"
+        );
+        Ok(bench)
     }
 
-    /// The same, from words that a benchmark has looked at already.
+    /// The same and `[--against PROGRAM]`, from words that a benchmark has looked at already.
     pub fn with_arguments(name: &str, words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let mut words = words.filter(|word| word != "--bench");
-        let (mut json, mut only) = (None, String::new());
+        let (mut json, mut only, mut against) = (None, String::new(), None);
         while let Some(word) = words.next() {
             match (word.as_str(), words.next()) {
                 ("--json", Some(file)) => json = Some(PathBuf::from(file)),
                 ("--only", Some(text)) => only = text,
+                ("--against", Some(program)) => against = Some(PathBuf::from(program)),
                 _ => bail!("usage: cargo xtask bench {name} [--json FILE] [--only TEXT]"),
             }
         }
-        Ok(Self { name: name.to_owned(), json, only, rounds: ROUNDS, rows: Vec::new(), refused: Vec::new() })
+        let (rows, refused) = (Vec::new(), Vec::new());
+        Ok(Self { name: name.to_owned(), json, only, against, rounds: ROUNDS, rows, refused })
+    }
+
+    /// Another build of this benchmark's program, such as that of an older commit: the work is to be given to its
+    /// roles and to ours, in turns.
+    pub fn against(&self) -> Option<&Path> {
+        self.against.as_deref()
     }
 
     /// Measures so many rounds at least.
@@ -203,7 +218,7 @@ impl Bench {
     }
 
     fn report(self, out: &mut impl Write) -> anyhow::Result<ExitCode> {
-        let Self { name, json, only: _, rounds: _, rows, refused } = self;
+        let Self { name, json, rows, refused, .. } = self;
         ensure!(!rows.is_empty() || !refused.is_empty(), "benchmark {name} measured nothing");
         write!(out, "\n{}", table(&rows))?;
         for refusal in &refused {
@@ -368,7 +383,7 @@ mod tests {
 
     fn bench() -> Bench {
         let (name, only) = ("test".to_owned(), String::new());
-        Bench { name, json: None, only, rounds: ROUNDS, rows: Vec::new(), refused: Vec::new() }
+        Bench { name, json: None, only, against: None, rounds: ROUNDS, rows: Vec::new(), refused: Vec::new() }
     }
 
     fn row(spread: f64, met: bool) -> Row {

@@ -16,6 +16,8 @@
 mod bare;
 #[path = "proxy/contestant.rs"]
 mod contestant;
+#[path = "proxy/other_build.rs"]
+mod other_build;
 #[path = "proxy/place.rs"]
 mod place;
 #[path = "proxy/roles.rs"]
@@ -32,6 +34,8 @@ mod setting;
 mod streams;
 #[path = "proxy/udp.rs"]
 mod udp;
+#[path = "proxy/websockets.rs"]
+mod websockets;
 
 use portolan_bench::Bench;
 use std::process::ExitCode;

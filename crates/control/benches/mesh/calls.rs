@@ -1,6 +1,8 @@
 //! Phone calls, one after the other and many at once, among a hundred others and among ten thousand.
 
 use std::cell::RefCell;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -21,13 +23,17 @@ const MILLISECONDS: f64 = 1e3;
 const MIB: f64 = 1024.0 * 1024.0;
 
 pub(crate) fn measure(bench: &mut Bench) -> anyhow::Result<()> {
-    if !bench.wants("calls") {
+    if !bench.wants("calls") && bench.against().is_none() {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let _guard = runtime.enter();
-    let few = runtime.block_on(Setting::new(FEW))?;
-    let mut many = runtime.block_on(Setting::new(MANY))?;
+    let program = std::env::current_exe()?;
+    if let Some(other) = bench.against().map(Path::to_owned) {
+        return against_other_build(bench, &runtime, &program, &other);
+    }
+    let few = runtime.block_on(Setting::new(FEW, &program))?;
+    let mut many = runtime.block_on(Setting::new(MANY, &program))?;
     one_by_one(bench, &runtime, &few, &many)?;
     let ready = "calls: memory of the operator with 10,000 VirtualServices and 10,000 Targets";
     bench.count(ready, "MiB", Goal::value(1536.0), resident(many.operator.id())? / MIB)?;
@@ -36,6 +42,36 @@ pub(crate) fn measure(bench: &mut Bench) -> anyhow::Result<()> {
     runtime.block_on(async {
         few.stop().await;
         many.stop().await;
+    });
+    Ok(())
+}
+
+/// The same calls with our operator and with that of another build, such as an older commit's, in turns.
+fn against_other_build(bench: &mut Bench, runtime: &Runtime, program: &Path, other: &Path) -> anyhow::Result<()> {
+    const NO_WORSE: Goal = Goal::ratio(1.03);
+    const ROUNDS: usize = 10;
+    let settings = [runtime.block_on(Setting::new(MANY, program))?, runtime.block_on(Setting::new(MANY, other))?];
+    let [ours, other] = &settings;
+    let times = [RefCell::new(Vec::new()), RefCell::new(Vec::new())];
+    let sides = [("portolan", ours, &times[0]), ("other build", other, &times[1])];
+    let [side, their_side] = sides.map(|(name, setting, times)| {
+        Side::new(name, || runtime.block_on(some(setting, times))).of_processes(vec![setting.operator.id()])
+    });
+    bench.compare("calls one by one among 10,000: CPU of the operator", "change", NO_WORSE, side, their_side)?;
+    let [took, they_took] = times.map(|times| percentile(&times.into_inner(), 50));
+    let words = "calls one by one: until in force, median, against other build";
+    bench.count(words, "ratio", Goal::value(1.03), took / they_took)?;
+    let [side, their_side] = [("portolan", ours), ("other build", other)].map(|(name, setting)| {
+        let turn = || Ok(runtime.block_on(busy(setting, |round| round < ROUNDS))?.len() as u64 / 3 * CHANGES);
+        Side::new(name, turn).of_processes(vec![setting.operator.id()])
+    });
+    bench.compare("calls at once among 10,000: CPU of the operator", "change", NO_WORSE, side, their_side)?;
+    let memory = resident(ours.operator.id())? / resident(other.operator.id())?;
+    bench.count("calls: memory of the operator, against other build", "ratio", Goal::value(1.03), memory)?;
+    runtime.block_on(async {
+        for setting in settings {
+            setting.stop().await;
+        }
     });
     Ok(())
 }
@@ -72,7 +108,7 @@ fn one_by_one(bench: &mut Bench, runtime: &Runtime, few: &Setting, many: &Settin
 async fn some(setting: &Setting, times: &RefCell<Vec<Duration>>) -> anyhow::Result<u64> {
     const CALLS: usize = 20;
     for number in 0..CALLS {
-        let call = Call::new(&setting.client, &format!("single-{number}"), number % PROXIES, 50_000 + number);
+        let call = Call::new(&setting.client, &new_name(), number % PROXIES, 50_000 + number);
         let proxy = setting.proxy(call.proxy());
         let took = call.whole(&proxy, CLOSELY).await?;
         times.borrow_mut().extend(took);
@@ -80,21 +116,17 @@ async fn some(setting: &Setting, times: &RefCell<Vec<Duration>>) -> anyhow::Resu
     Ok(CALLS as u64 * CHANGES)
 }
 
+/// No call is taken for an earlier one, whose status was written just now.
+fn new_name() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("call-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
 /// As many calls as there can be, each of which waits until its change is in force.
 async fn at_once(bench: &mut Bench, setting: &Setting) -> anyhow::Result<()> {
     let began = Instant::now();
     let before = (cpu_seconds(setting.operator.id())?, setting.operator.calls()?, setting.operator.writes()?);
-    let callers = (0..AT_ONCE).map(|caller| async move {
-        let (mut times, mut round) = (Vec::new(), 0);
-        while began.elapsed() < LONG {
-            let call = Call::new(&setting.client, &format!("busy-{caller}-{round}"), caller % PROXIES, 51_000 + caller);
-            let proxy = setting.proxy(call.proxy());
-            times.extend(call.whole(&proxy, LOOSELY).await?);
-            round += 1;
-        }
-        anyhow::Ok(times)
-    });
-    let times: Vec<Vec<Duration>> = futures::future::try_join_all(callers).await?;
+    let times = busy(setting, |_| began.elapsed() < LONG).await?;
     let wall = began.elapsed().as_secs_f64();
     let (cpu, called, wrote) = (
         cpu_seconds(setting.operator.id())? - before.0,
@@ -105,7 +137,6 @@ async fn at_once(bench: &mut Bench, setting: &Setting) -> anyhow::Result<()> {
     let behind = Instant::now();
     setting.rest()?;
     let behind = behind.elapsed().as_secs_f64();
-    let times = times.concat();
     let changes = times.len() as f64 / 3.0 * CHANGES as f64;
     let per = |value: f64| value / changes;
     bench.count(
@@ -120,6 +151,21 @@ async fn at_once(bench: &mut Bench, setting: &Setting) -> anyhow::Result<()> {
     bench.count("calls at once: REST calls per change", "", Goal::value(1.0), per(called))?;
     bench.count("calls at once: API writes of the operator per change", "", Goal::value(1.0), per(wrote))?;
     bench.count("calls at once: at rest after", "s", Goal::value(10.0), behind)
+}
+
+/// Callers who make one call after the other, as long as `more` says of the rounds they have made; gives all times.
+async fn busy(setting: &Setting, more: impl Fn(usize) -> bool + Copy) -> anyhow::Result<Vec<Duration>> {
+    let callers = (0..AT_ONCE).map(|caller| async move {
+        let (mut times, mut round) = (Vec::new(), 0);
+        while more(round) {
+            let call = Call::new(&setting.client, &new_name(), caller % PROXIES, 51_000 + caller);
+            let proxy = setting.proxy(call.proxy());
+            times.extend(call.whole(&proxy, LOOSELY).await?);
+            round += 1;
+        }
+        anyhow::Ok(times)
+    });
+    Ok(futures::future::try_join_all(callers).await?.concat())
 }
 
 /// An operator that starts again finds everything as it should be.

@@ -44,11 +44,12 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    pub(crate) fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
+    /// `program` is this one or another build of it.
+    pub(crate) fn start(program: &Path, kubeconfig: &Path) -> anyhow::Result<Self> {
         let admin = ReservedAddress::new()?;
         let folder = tempfile::tempdir()?;
         let words = [ROLE.to_owned(), kubeconfig.display().to_string(), admin.address().to_string()];
-        let program = Program::start("operator", &std::env::current_exe()?, &words, folder.path())?;
+        let program = Program::start("operator", program, &words, folder.path())?;
         Ok(Self { program, admin, _folder: folder })
     }
 

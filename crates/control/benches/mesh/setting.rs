@@ -1,7 +1,7 @@
 //! An API server, proxies and the operator, with so many calls going on.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,9 @@ pub(crate) const CLOSELY: Duration = Duration::from_micros(500);
 pub(crate) struct Setting {
     pub(crate) operator: Operator,
     pub(crate) client: Client,
-    pub(crate) kubeconfig: PathBuf,
+    kubeconfig: PathBuf,
+    /// The operator's.
+    program: PathBuf,
     proxies: Vec<(Ipv4Addr, Program)>,
     server: Cluster,
     _folder: tempfile::TempDir,
@@ -35,7 +37,7 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// Everything stands, with so many calls.
-    pub(crate) async fn new(calls: usize) -> anyhow::Result<Self> {
+    pub(crate) async fn new(calls: usize, program: &Path) -> anyhow::Result<Self> {
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::tempdir()?;
@@ -72,8 +74,9 @@ impl Setting {
             async move { call.begin().await }
         });
         stream::iter(all).buffer_unordered(32).try_collect::<()>().await?;
-        let operator = Operator::start(&kubeconfig)?;
-        let setting = Self { operator, client, kubeconfig, proxies, server, _folder: folder };
+        let operator = Operator::start(program, &kubeconfig)?;
+        let program = program.to_owned();
+        let setting = Self { operator, client, kubeconfig, program, proxies, server, _folder: folder };
         setting.rest()?;
         let listeners = setting.proxy(0).get("/api/v1/listeners").await?;
         let held = listeners.as_array().map(Vec::len);
@@ -83,7 +86,7 @@ impl Setting {
 
     /// Starts the operator again.
     pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
-        self.operator = Operator::start(&self.kubeconfig)?;
+        self.operator = Operator::start(&self.program, &self.kubeconfig)?;
         Ok(())
     }
 
@@ -198,12 +201,12 @@ impl Call {
     }
 
     /// Whatever the proxy has for its rules: none without the call.
-    pub(crate) async fn on(&self, proxy: &ProxyClient) -> anyhow::Result<Option<Value>> {
+    async fn on(&self, proxy: &ProxyClient) -> Result<Option<Value>, CallError> {
         let path = format!("/api/v1/rulelists/{}.default.virtualservice.cluster.local", self.name);
         match proxy.get(&path).await {
             Ok(list) => Ok(Some(list["rules"].clone())),
             Err(CallError::Rejected { .. }) => Ok(None),
-            Err(failed) => Err(failed.into()),
+            Err(failed) => Err(failed),
         }
     }
 
@@ -216,9 +219,10 @@ impl Call {
     ) -> anyhow::Result<(Option<Value>, Duration)> {
         let began = Instant::now();
         loop {
-            let is = self.on(proxy).await?;
-            if is.as_ref() != was {
-                return Ok((is, began.elapsed()));
+            match self.on(proxy).await {
+                Ok(is) if is.as_ref() != was => return Ok((is, began.elapsed())),
+                Ok(_) | Err(CallError::TimedOut) => {}
+                Err(failed) => return Err(failed.into()),
             }
             ensure!(began.elapsed() < Duration::from_mins(1), "a change of {} does not arrive", self.name);
             tokio::time::sleep(look).await;

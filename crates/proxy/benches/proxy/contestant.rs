@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A running program; it ends with this value, and with this process however that ends.
@@ -18,8 +18,11 @@ pub(crate) struct Contestant {
 impl Contestant {
     /// Starts this program in a role and waits until it is ready.
     pub(crate) fn role(words: &[&str], processors: &[usize]) -> anyhow::Result<Self> {
-        let own = std::env::current_exe()?;
-        let mut command = dying_with_us(&own);
+        Self::role_of(&std::env::current_exe()?, words, processors)
+    }
+
+    fn role_of(program: &Path, words: &[&str], processors: &[usize]) -> anyhow::Result<Self> {
+        let mut command = dying_with_us(program);
         command.arg("--role").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = place::spawn(&mut command, processors)?;
         let orders = child.stdin.take().zip(child.stdout.take().map(BufReader::new));
@@ -33,6 +36,11 @@ impl Contestant {
         Self::role(&["ours", &workers.to_string(), &config.to_string()], processors_of(workers))
     }
 
+    /// The data plane of another build of this program.
+    pub(crate) fn other_build(program: &Path, workers: usize, config: &Value) -> anyhow::Result<Self> {
+        Self::role_of(program, &["ours", &workers.to_string(), &config.to_string()], processors_of(workers))
+    }
+
     /// The floor, from a port to a sink.
     pub(crate) fn bare(variant: &str, workers: usize, port: u16, sink: u16) -> anyhow::Result<Self> {
         let [count, port, sink] = [workers.to_string(), port.to_string(), sink.to_string()];
@@ -40,7 +48,7 @@ impl Contestant {
     }
 
     /// Starts a peer; its files lie in `folder`.
-    fn peer(command: &mut Command, folder: &std::path::Path) -> anyhow::Result<Self> {
+    fn peer(command: &mut Command, folder: &Path) -> anyhow::Result<Self> {
         let log = fs::File::create(folder.join("log"))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(Self { child: place::spawn(command, place::THEIRS)?, orders: None })
@@ -109,7 +117,7 @@ const fn processors_of(workers: usize) -> &'static [usize] {
     if workers == 1 { place::THEIRS } else { place::ALL }
 }
 
-fn dying_with_us(program: &std::path::Path) -> Command {
+fn dying_with_us(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command

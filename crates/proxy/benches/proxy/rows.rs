@@ -6,34 +6,30 @@ use crate::roles::{CHANGES, ENDPOINTS};
 use crate::round_trips::{Caller, start_echo};
 use crate::sessions::Crowd;
 use crate::setting::{
-    BARE, BYTE_SINK, ECHO, ENVOY, JOINED_SINK, NGINX, OURS, REFRAMED, RULED_TO_SINK, SECOND, SINK, SPLIT_SINK,
-    TO_BYTE_SINK, TO_ECHO, TO_JOINED_SINK, TO_SINK, TO_SPLIT_SINK, TO_WS_SINK, WS_SINK, WS_TO_SINK, config, envoy,
-    nginx,
+    BARE, BYTE_SINK, ECHO, ENVOY, JOINED_SINK, NGINX, OURS, RULED_TO_SINK, SECOND, SINK, SPLIT_SINK, TO_BYTE_SINK,
+    TO_ECHO, TO_JOINED_SINK, TO_SINK, TO_SPLIT_SINK, WS_SINK, config, envoy, nginx,
 };
-use crate::streams::{ByteSink, Pusher, connect, connect_websocket, frames};
-use crate::udp::{Load, Shape, Sink, Window, await_passage, clients};
+use crate::streams::{ByteSink, Pusher, connect};
+use crate::udp::{Load, Shape, Sink, await_passage, clients};
+use crate::websockets::{Frames, pushing};
 use portolan_bench::{Bench, Goal, Side};
 use std::cell::RefCell;
-use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 /// Small packets, never two of a flow in one batch.
-const SINGLE: Shape = Shape { size: 64, flows: 64, burst: 1, joined: false, volley: 512, packets: 25_600 };
-const MANY: Shape = Shape { flows: 10_000, ..SINGLE };
-const BURSTS: Shape = Shape { flows: 8, burst: 8, ..SINGLE };
-const JOINED: Shape = Shape { joined: true, volley: 2048, packets: 204_800, ..BURSTS };
+pub(crate) const SINGLE: Shape = Shape { size: 64, flows: 64, burst: 1, joined: false, volley: 512, packets: 25_600 };
+pub(crate) const MANY: Shape = Shape { flows: 10_000, ..SINGLE };
+pub(crate) const BURSTS: Shape = Shape { flows: 8, burst: 8, ..SINGLE };
+pub(crate) const JOINED: Shape = Shape { joined: true, volley: 2048, packets: 204_800, ..BURSTS };
 
 /// Bytes of one write to a stream, and writes of a turn.
 const CHUNK: usize = 65_536;
 const WRITES: u64 = 4096;
 const MIB: u64 = 1 << 20;
-
-/// Frames of one write to a WebSocket, and writes of a turn.
-const FRAMES: usize = 400;
-const FRAME_WRITES: u64 = 100;
 
 const NEW_SESSIONS: usize = 8_000;
 /// As many as 20,000 descriptors allow, with some to spare.
@@ -44,21 +40,21 @@ const ROUND_TRIP_TURNS: usize = 10;
 
 /// Datagrams through one contestant.
 #[derive(Clone, Copy)]
-struct Way<'a> {
-    name: &'a str,
-    process: &'a Contestant,
-    port: u16,
-    shape: Shape,
+pub(crate) struct Way<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) process: &'a Contestant,
+    pub(crate) port: u16,
+    pub(crate) shape: Shape,
 }
 
-struct Table {
-    bench: Bench,
-    single: Sink,
+pub(crate) struct Table {
+    pub(crate) bench: Bench,
+    pub(crate) single: Sink,
     joined: Sink,
     bytes: ByteSink,
-    websocket: ByteSink,
+    pub(crate) websocket: ByteSink,
     /// One for each processor.
-    split: Vec<Sink>,
+    pub(crate) split: Vec<Sink>,
     /// Datagrams given to ours, and what became of some.
     sent: u64,
     lost: u64,
@@ -77,11 +73,15 @@ pub(crate) fn run(bench: Bench) -> anyhow::Result<ExitCode> {
     };
     start_echo(ECHO)?;
     let ours = Contestant::ours(1, &config(OURS))?;
+    if let Some(program) = table.bench.against().map(Path::to_owned) {
+        table.against_other_build(ours, &program)?;
+        return table.bench.finish();
+    }
     table.against_floors(&ours)?;
     table.against_peers(&ours)?;
     table.within_ours(&ours)?;
     table.websockets(&ours)?;
-    table.round_trips()?;
+    table.round_trips_of_nginx()?;
     table.changes(ours)?;
     table.new_sessions(1)?;
     table.new_sessions(2)?;
@@ -186,7 +186,7 @@ impl Table {
     }
 
     /// One row: datagrams through two contestants, in turns.
-    fn datagrams(&mut self, name: &str, goal: Goal, ours: Way<'_>, other: Way<'_>) -> anyhow::Result<()> {
+    pub(crate) fn datagrams(&mut self, name: &str, goal: Goal, ours: Way<'_>, other: Way<'_>) -> anyhow::Result<()> {
         if !self.bench.wants(name) {
             return Ok(());
         }
@@ -202,7 +202,7 @@ impl Table {
     }
 
     /// One row: a stream of bytes through two contestants, in turns.
-    fn bytes(
+    pub(crate) fn bytes(
         &mut self,
         goal: Goal,
         ours: &Contestant,
@@ -221,53 +221,28 @@ impl Table {
     }
 
     fn websockets(&mut self, ours: &Contestant) -> anyhow::Result<()> {
-        let units = FRAMES as u64 * FRAME_WRITES;
-        let name = "WebSocket to UDP, 64 B";
-        if self.bench.wants(name) {
-            let (mut stream, bytes) = (connect_websocket(OURS + WS_TO_SINK)?, frames(FRAMES, 64));
-            let turn = || {
-                let mut window = Window::new(from_ref(&self.single));
-                for write in 1..=FRAME_WRITES {
-                    place::beside(place::THEIRS);
-                    stream.write_all(&bytes)?;
-                    window.drain(write * FRAMES as u64);
-                    place::apart();
-                }
-                Ok(units - window.lost)
-            };
-            // 600,000 frames a second on one core
-            let goal = Goal::value(1e9 / 600e3);
-            self.bench.value(name, "frame", goal, Side::new("portolan", turn).of_processes(vec![ours.pid()]))?;
-        }
-        let name = "WebSocket to WebSocket, 64 B";
-        if self.bench.wants(name) {
-            let stream = connect_websocket(OURS + TO_WS_SINK)?;
-            let mut pusher = Pusher::new(stream, &self.websocket, frames(FRAMES * 2, 64));
-            let turn = || pusher.turn(FRAME_WRITES * 20).map(|()| units * 40);
-            // 5,000,000 frames a second on one core
-            let goal = Goal::value(1e9 / 5e6);
-            self.bench.value(name, "frame", goal, Side::new("portolan", turn).of_processes(vec![ours.pid()]))?;
-        }
-        let name = "WebSocket to WebSocket, opened and closed again, 64 B";
-        if self.bench.wants(name) {
-            let stream = connect_websocket(OURS + REFRAMED)?;
-            let mut pusher = Pusher::new(stream, &self.websocket, frames(FRAMES, 64));
-            let turn = || pusher.turn(FRAME_WRITES * 4).map(|()| units * 4);
-            // 2,000,000 frames a second on one core
-            let goal = Goal::value(1e9 / 2e6);
-            self.bench.value(name, "frame", goal, Side::new("portolan", turn).of_processes(vec![ours.pid()]))?;
+        // frames a second on one core
+        for (frames, pace) in [(Frames::ToUdp, 600e3), (Frames::Passed, 5e6), (Frames::Reframed, 2e6)] {
+            if self.bench.wants(frames.name()) {
+                let side = pushing(frames, "portolan", ours, OURS, (&self.single, &self.websocket))?;
+                self.bench.value(frames.name(), "frame", Goal::value(1e9 / pace), side)?;
+            }
         }
         Ok(())
     }
 
+    fn round_trips_of_nginx(&mut self) -> anyhow::Result<()> {
+        let _peer = if self.bench.wants("round trip, one under way, nginx") { Some(nginx()?) } else { None };
+        self.round_trips("nginx", NGINX + TO_ECHO)
+    }
+
     /// One packet under way: whoever wakes up late or does more than it must is slower.
-    fn round_trips(&mut self) -> anyhow::Result<()> {
-        let name = "round trip, one under way, nginx";
-        if !self.bench.wants(name) {
+    pub(crate) fn round_trips(&mut self, peer: &str, port: u16) -> anyhow::Result<()> {
+        let name = format!("round trip, one under way, {peer}");
+        if !self.bench.wants(&name) {
             return Ok(());
         }
-        let _peer = nginx()?;
-        let (mut own, mut other) = (Caller::new(OURS + TO_ECHO)?, Caller::new(NGINX + TO_ECHO)?);
+        let (mut own, mut other) = (Caller::new(OURS + TO_ECHO)?, Caller::new(port)?);
         for _ in 0..ROUND_TRIP_TURNS {
             own.calls(ROUND_TRIPS)?;
             other.calls(ROUND_TRIPS)?;
@@ -391,7 +366,7 @@ fn at_once(loads: &mut [Load<'_>]) -> u64 {
 }
 
 /// Strangers who come to a contestant in each turn.
-fn arriving<'a>(name: &str, crowd: &'a RefCell<Crowd<'_>>) -> Side<'a> {
+pub(crate) fn arriving<'a>(name: &str, crowd: &'a RefCell<Crowd<'_>>) -> Side<'a> {
     let side = Side::new(name, || Ok(crowd.borrow_mut().arrive()));
     side.prepared(|| crowd.borrow_mut().prepare(NEW_SESSIONS)).of_processes(vec![crowd.borrow().process.pid()])
 }
