@@ -6,8 +6,10 @@
 
 mod bench;
 mod call;
+mod cluster;
 mod fuzz;
 mod generate;
+mod image;
 mod peers;
 mod setup;
 mod test;
@@ -44,6 +46,8 @@ enum Chore {
     Test { name: Option<String> },
     Bench { name: String, flags: Vec<[String; 2]> },
     Fuzz { target: Option<String>, seconds: u32 },
+    Image,
+    Cluster(Vec<String>),
     Crds,
     Manifests,
     Docs,
@@ -60,6 +64,8 @@ fn main() -> ExitCode {
         Chore::Test { name } => test::run(name.as_deref()),
         Chore::Bench { name, flags } => bench::run(&name, &flags),
         Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
+        Chore::Image => image::run(),
+        Chore::Cluster(words) => cluster::run(&words),
         Chore::Crds => generate::crds(),
         Chore::Manifests => generate::manifests(),
         Chore::Docs => generate::docs(),
@@ -90,6 +96,10 @@ fn parse(words: &[String]) -> Result<Chore, Failure> {
     }
     match (chore, rest) {
         ("setup", []) => Ok(Chore::Setup),
+        ("image", []) => Ok(Chore::Image),
+        ("cluster", ["up" | "status" | "down"] | ["load", _]) => {
+            Ok(Chore::Cluster(rest.iter().map(|word| (*word).to_owned()).collect()))
+        }
         ("crds", []) => Ok(Chore::Crds),
         ("manifests", []) => Ok(Chore::Manifests),
         ("docs", []) => Ok(Chore::Docs),
@@ -196,6 +206,22 @@ checkout. A second run changes nothing.",
         about: "Look for bytes that break a law of fuzz/, 60 seconds for each target",
         more: "TARGETS",
         examples: &["cargo xtask fuzz", "cargo xtask fuzz websocket --seconds 600"],
+    },
+    Help {
+        chore: "image",
+        usage: "cargo xtask image",
+        about: "Write the container image and the list of its parts to target/image",
+        more: "An OCI archive, made without a container engine; the same sources give the same bytes. Load it with
+`ctr --namespace k8s.io images import`, `docker load --input` or `skopeo copy oci-archive:FILE`.",
+        examples: &["cargo xtask image"],
+    },
+    Help {
+        chore: "cluster",
+        usage: "cargo xtask cluster up | load ARCHIVE | status | down",
+        about: "Run a real Kubernetes cluster on this machine, as the end-to-end tests do (needs root)",
+        more: "Three nodes with kubelet, containerd and kube-proxy, each in namespaces of its own, and a host outside of the
+cluster. `up` prints how to reach it; `load` gives every node an image; nothing is left after `down`.",
+        examples: &["cargo xtask cluster up", "cargo xtask cluster load target/image/portolan-0.1.0.oci.tar"],
     },
     Help {
         chore: "crds",

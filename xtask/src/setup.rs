@@ -17,6 +17,9 @@ struct Tool {
     why: &'static str,
 }
 
+/// No command of its own: containerd starts it from this folder.
+const CNI_BRIDGE: &str = "/usr/lib/cni/bridge";
+
 /// What the tests start. A capability that needs another tool adds its row.
 const TOOLS: &[Tool] = &[
     Tool { command: "setpriv", package: "util-linux", why: "servers that tests start end when the test does" },
@@ -25,7 +28,12 @@ const TOOLS: &[Tool] = &[
         package: "util-linux",
         why: "tests with addresses of their own have a network of their own",
     },
+    Tool { command: "nsenter", package: "util-linux", why: "programs are started on the nodes of a test cluster" },
     Tool { command: "ip", package: "iproute2", why: "that network is given its addresses" },
+    Tool { command: "containerd", package: "containerd", why: "it runs the pods of a test cluster" },
+    Tool { command: "runc", package: "runc", why: "it starts their containers" },
+    Tool { command: CNI_BRIDGE, package: "containernetworking-plugins", why: "it gives pods their addresses" },
+    Tool { command: "nft", package: "nftables", why: "kube-proxy and the node agent write their rules with it" },
 ];
 
 /// The oldest Go that builds the Kubernetes binaries.

@@ -101,7 +101,8 @@ impl Scope {
     }
 
     fn tests(&self) -> Call {
-        let call = Call::line("cargo test").and(self.which()).and(["--no-fail-fast"]);
+        let threads = format!("RUST_TEST_THREADS={}", threads());
+        let call = Call::new(["env", &threads, "cargo", "test"]).and(self.which()).and(["--no-fail-fast"]);
         if self.select.is_empty() { call } else { call.and(["--"]).and(self.select.iter().copied()) }
     }
 
@@ -111,6 +112,11 @@ impl Scope {
         }
         self.packages.iter().flat_map(|package| ["--package", package]).collect()
     }
+}
+
+/// Most tests wait for others most of the time, so few processors run several at a time.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(4, |processors| processors.get().max(4))
 }
 
 /// What the test programs said of themselves, added up.
@@ -231,7 +237,8 @@ mod tests {
 
     #[test]
     fn a_name_becomes_packages_or_a_filter() {
-        let shown = |name| find(name).unwrap().tests().shown();
+        let threads = format!("env RUST_TEST_THREADS={} ", threads());
+        let shown = |name| find(name).unwrap().tests().shown().replace(&threads, "");
         assert_eq!(shown(None), "cargo test --workspace --no-fail-fast");
         assert_eq!(shown(Some("cli")), "cargo test --package portolan --no-fail-fast");
         assert_eq!(shown(Some("egress")), "cargo test --workspace --no-fail-fast -- egress");

@@ -1,7 +1,9 @@
 //! Pieces of schema that several kinds share, and the finish that every definition gets.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSON, JSONSchemaProps, ValidationRule,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -87,8 +89,24 @@ pub(crate) fn finished(mut definition: CustomResourceDefinition) -> CustomResour
             None => {}
         }
         schema.required = Some(required);
+        drop_unknown_formats(schema);
     }
     definition
+}
+
+/// API servers know `int32` and `int64` alone and warn of others; the limits stand beside the format.
+fn drop_unknown_formats(schema: &mut JSONSchemaProps) {
+    if schema.format.as_deref().is_some_and(|format| format.starts_with("uint")) {
+        schema.format = None;
+    }
+    let properties = schema.properties.iter_mut().flat_map(BTreeMap::values_mut);
+    properties.for_each(drop_unknown_formats);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        drop_unknown_formats(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        drop_unknown_formats(values);
+    }
 }
 
 /// Adds a rule on the whole object, which may speak of `metadata.name`.

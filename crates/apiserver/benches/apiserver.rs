@@ -4,6 +4,7 @@
 //! Both sides are processes of their own, reached over TLS on loopback by the same client; only the servers' CPU time
 //! counts. Ours keeps its data on disk, as etcd does.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,32 +44,55 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 fn main() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let mut bench = Bench::from_arguments("apiserver")?;
-    costs(&mut bench, &runtime)?;
+    let mut bench = Bench::with_arguments("apiserver", std::env::args().skip(1))?;
+    if let Some(program) = bench.against().map(Path::to_owned) {
+        against_other_build(&mut bench, &runtime, &program)?;
+        return bench.finish();
+    }
+    against_kubernetes(&mut bench, &runtime)?;
     memory_with_objects(&mut bench, &runtime)?;
     ready(&mut bench, &runtime)?;
     bench.finish()
 }
 
-/// CPU time of the servers, one kind of work after the other.
-fn costs(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
+fn against_kubernetes(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let (mut child, _) = Child::start(Some(data.path()))?;
     let plane = ControlPlane::start()?;
-    let (ours, theirs) = (vec![child.program().id()], etcd_and_apiserver(&plane));
-    let embedded = runtime.block_on(Server::new(client(&child.kubeconfig())))?;
-    let real = runtime.block_on(Server::new(client(plane.kubeconfig_path())))?;
+    let ours = runtime.block_on(Server::new(vec![child.program().id()], &child.kubeconfig()))?;
+    let theirs = runtime.block_on(Server::new(etcd_and_apiserver(&plane), plane.kubeconfig_path()))?;
+    costs(bench, runtime, &ours, (THEIRS, &theirs), [0.2, 1.0, 1.0].map(Goal::ratio))
+}
 
+/// `program` is the example `serve` of another build, such as an older commit's.
+fn against_other_build(bench: &mut Bench, runtime: &Runtime, program: &Path) -> anyhow::Result<()> {
+    let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let (mut child, _) = Child::start(Some(folders[0].path()))?;
+    let mut other = Child::launch_program(program, Some(folders[1].path()))?;
+    other.ready()?;
+    let ours = runtime.block_on(Server::new(vec![child.program().id()], &child.kubeconfig()))?;
+    let others = runtime.block_on(Server::new(vec![other.program().id()], &other.kubeconfig()))?;
+    costs(bench, runtime, &ours, ("other build", &others), [1.03; 3].map(Goal::ratio))
+}
+
+/// CPU time of the servers, one kind of work after the other.
+fn costs(
+    bench: &mut Bench,
+    runtime: &Runtime,
+    ours: &Server,
+    (name, other): (&str, &Server),
+    [creates, lists, watches]: [Goal; 3],
+) -> anyhow::Result<()> {
     let create = |server: &Server| runtime.block_on(server.fill("creates", CREATES)).map(|()| CREATES);
     bench.compare(
         "creates",
         "create",
-        Goal::ratio(0.2),
-        Side::new("portolan", || create(&embedded)).of_processes(ours.clone()),
-        Side::new(THEIRS, || create(&real)).of_processes(theirs.clone()),
+        creates,
+        Side::new("portolan", || create(ours)).of_processes(ours.processes.clone()),
+        Side::new(name, || create(other)).of_processes(other.processes.clone()),
     )?;
 
-    for server in [&embedded, &real] {
+    for server in [ours, other] {
         runtime.block_on(server.fill("lists", LISTED))?;
     }
     let list = |server: &Server| {
@@ -77,37 +101,37 @@ fn costs(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
     bench.compare(
         "list of 5,000 objects",
         "object",
-        Goal::ratio(1.0),
-        Side::new("portolan", || list(&embedded)).of_processes(ours.clone()),
-        Side::new(THEIRS, || list(&real)).of_processes(theirs.clone()),
+        lists,
+        Side::new("portolan", || list(ours)).of_processes(ours.processes.clone()),
+        Side::new(name, || list(other)).of_processes(other.processes.clone()),
     )?;
 
-    let mut watched = [runtime.block_on(Watched::new(&embedded))?, runtime.block_on(Watched::new(&real))?];
-    let [by_ours, by_theirs] = &mut watched;
+    let mut watched = [runtime.block_on(Watched::new(ours))?, runtime.block_on(Watched::new(other))?];
+    let [by_ours, by_other] = &mut watched;
     bench.compare(
         "watch fan-out to 100 watchers",
         "event at a watcher",
-        Goal::ratio(1.0),
-        Side::new("portolan", || runtime.block_on(by_ours.show())).of_processes(ours),
-        Side::new(THEIRS, || runtime.block_on(by_theirs.show())).of_processes(theirs),
-    )?;
-    Ok(())
+        watches,
+        Side::new("portolan", || runtime.block_on(by_ours.show())).of_processes(ours.processes.clone()),
+        Side::new(name, || runtime.block_on(by_other.show())).of_processes(other.processes.clone()),
+    )
 }
 
 /// What fresh servers hold in memory once they keep 20,000 objects.
 fn memory_with_objects(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let (mut child, _) = Child::start(Some(data.path()))?;
-    let ours = runtime.block_on(resident(client(&child.kubeconfig()), vec![child.program().id()]))?;
+    let ours = runtime.block_on(resident(vec![child.program().id()], &child.kubeconfig()))?;
     let plane = ControlPlane::start()?;
-    let theirs = runtime.block_on(resident(client(plane.kubeconfig_path()), etcd_and_apiserver(&plane)))?;
+    let theirs = runtime.block_on(resident(etcd_and_apiserver(&plane), plane.kubeconfig_path()))?;
     let name = format!("resident memory with 20,000 objects ({THEIRS}: {theirs:.0} MiB)");
     bench.count(&name, "MiB", Goal::value(theirs * 0.2), ours)
 }
 
-async fn resident(client: impl Future<Output = anyhow::Result<Client>>, processes: Vec<u32>) -> anyhow::Result<f64> {
-    Server::new(client).await?.fill("kept", KEPT).await?;
-    let held = processes.into_iter().map(|process| memory(process, "VmRSS"));
+async fn resident(processes: Vec<u32>, kubeconfig: &Path) -> anyhow::Result<f64> {
+    let server = Server::new(processes, kubeconfig).await?;
+    server.fill("kept", KEPT).await?;
+    let held = server.processes.iter().map(|process| memory(*process, "VmRSS"));
     Ok(f64::from(u32::try_from(held.sum::<anyhow::Result<u64>>()? / 1024)?) * 1024.0 / MIB)
 }
 
@@ -134,15 +158,16 @@ fn etcd_and_apiserver(plane: &ControlPlane) -> Vec<u32> {
     plane.process_ids().into_iter().take(2).collect()
 }
 
-/// One side: a client, and a count that names objects.
+/// One side: its processes, a client, and a count that names objects.
 struct Server {
+    processes: Vec<u32>,
     client: Client,
     made: AtomicU64,
 }
 
 impl Server {
-    async fn new(client: impl Future<Output = anyhow::Result<Client>>) -> anyhow::Result<Self> {
-        let server = Self { client: client.await?, made: AtomicU64::new(0) };
+    async fn new(processes: Vec<u32>, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let server = Self { processes, client: client(kubeconfig).await?, made: AtomicU64::new(0) };
         for name in ["creates", "lists", "watches", "kept"] {
             let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
             server.post("/api/v1/namespaces", namespace.to_string().into_bytes()).await?;

@@ -3,7 +3,9 @@
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 use portolan_control::runtime::capability::Capability;
 
-use crate::commands::{agent, completions, crds, manifests, operator, plan, proxy, reference, send, status, up, why};
+use crate::commands::{
+    agent, cleanup, completions, crds, manifests, operator, plan, proxy, reference, send, status, up, why,
+};
 use crate::help::after_help;
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
@@ -42,6 +44,7 @@ enum Command {
     Why(why::Args),
     Status(status::Args),
     Crds(crds::Args),
+    Cleanup(cleanup::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Manifests(manifests::Args),
@@ -55,6 +58,7 @@ pub(crate) fn definition(program: Program, table: &[&Capability]) -> clap::Comma
         Cli::command().version(version::TEXT.as_str()).bin_name(program.command()).mut_subcommands(|command| {
             match command.get_name() {
                 "operator" => operator::with_capabilities(command, table),
+                "cleanup" => operator::with_names(command, table),
                 "why" => why::with_capabilities(command, table),
                 "status" => status::with_capabilities(command, table),
                 _ => command,
@@ -92,6 +96,7 @@ pub(crate) fn run(
         Command::Why(args) => why::run(args, table, printer),
         Command::Status(args) => status::run(args, table, printer),
         Command::Crds(args) => crds::run(args, printer),
+        Command::Cleanup(args) => cleanup::run(args, table, printer),
         Command::Completions(args) => completions::run(args, definition, program, printer),
         Command::Manifests(args) => manifests::run(args, table, printer),
         Command::Reference(args) => reference::run(args, definition, printer),

@@ -1,11 +1,11 @@
 //! The Kubernetes programs the tests run: found, or built once.
 //!
-//! They come from the Go module in `kube/`: one binary that acts as etcd, kube-apiserver,
-//! kube-controller-manager or kubectl, by the name it is called by. It is kept outside the checkout, in
+//! They come from the Go module in `kube/`: one binary that acts as any of [`PROGRAMS`] and
+//! [`CLUSTER_PROGRAMS`], by the name it is called by. It is kept outside the checkout, in
 //! `$XDG_CACHE_HOME/portolan/kube/VERSION-HASH/`, where HASH changes with the module: a change of the
 //! module builds anew, every checkout with the same module shares one build.
 //!
-//! `KUBEBUILDER_ASSETS` names a folder with other builds of the same four programs instead.
+//! `KUBEBUILDER_ASSETS` names a folder with other builds of the same programs instead.
 
 use std::{
     fs::{self, File},
@@ -14,12 +14,14 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 mod go;
 
 /// The programs a folder must hold to be used.
 pub const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+/// The programs that a whole cluster needs besides.
+pub const CLUSTER_PROGRAMS: [&str; 3] = ["kube-proxy", "kube-scheduler", "kubelet"];
 
 const GO_MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/kube");
 const GO_MOD: &str = include_str!("../kube/go.mod");
@@ -66,7 +68,7 @@ impl Binaries {
         remove_leftovers(parent)?;
         let aside = tempfile::Builder::new().prefix(BUILDING).tempdir_in(parent)?;
         go::build(&aside.path().join(COMBINED))?;
-        for program in PROGRAMS {
+        for program in PROGRAMS.into_iter().chain(CLUSTER_PROGRAMS) {
             std::os::unix::fs::symlink(COMBINED, aside.path().join(program))?;
         }
         remove_if_there(&folder)?;
@@ -88,7 +90,15 @@ impl Binaries {
         kubectl
     }
 
-    /// The path of one of [`PROGRAMS`].
+    /// The same, if the programs of nodes are there as well.
+    pub fn of_cluster(self) -> anyhow::Result<Self> {
+        let missing: Vec<&str> =
+            CLUSTER_PROGRAMS.into_iter().filter(|program| !self.program(program).is_file()).collect();
+        ensure!(missing.is_empty(), "{} has no {}", self.folder.display(), missing.join(", "));
+        Ok(self)
+    }
+
+    /// The path of one of [`PROGRAMS`] or [`CLUSTER_PROGRAMS`].
     pub fn program(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`ControlPlane`]: a real etcd, kube-apiserver and kube-controller-manager on loopback, one per test
 //!   binary ([`ControlPlane::shared`]); each test takes a namespace of its own on it.
+//! - [`cluster`]: a whole cluster of real nodes, each in namespaces of its own, and [`image`]: images for it.
 //! - [`FaultProxy`]: the view one replica has of an API server, with faults: lost answers, conflicts, cut
 //!   watches, a frozen view, a crash at the n-th write; and a trace of all that passed.
 //! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
@@ -28,10 +29,13 @@
 
 pub mod binaries;
 pub mod builders;
+pub mod cluster;
 pub mod control_plane;
 pub mod crd;
 pub mod faults;
+pub mod gke;
 pub mod helm;
+pub mod image;
 mod kubeconfig;
 pub mod program;
 mod reserved_address;
@@ -40,6 +44,7 @@ pub mod ticket;
 pub use portolan_bench as bench;
 
 pub use binaries::Binaries;
+pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
 pub use crd::{install, install_definition};
 pub use faults::{Exchange, Fault, FaultProxy, Faults, Interference, Phase, WatchStep};

@@ -27,6 +27,7 @@ pub mod route;
 mod scale;
 pub mod select;
 pub mod table;
+mod untyped;
 mod update;
 mod watching;
 mod webhooks;

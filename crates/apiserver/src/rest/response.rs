@@ -1,19 +1,18 @@
 //! Responses: objects and lists in the shape and encoding that the client accepts, and failures.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::body::{Body, boxed};
 use super::call::Call;
 use super::negotiate::{self, Accepted, Shape};
 use super::table::{self, Include, Style};
+use super::untyped;
 use crate::kinds::Kind;
 use crate::state::ServerState;
 use crate::status::Failure;
@@ -83,13 +82,10 @@ fn list(kind: &Kind, mut metadata: Value, mut items: Vec<Value>) -> Value {
         metadata["continue"] = "".into();
     }
     for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|_| !kind.custom) {
-        item.retain(|field, _| !TYPE.contains(&field.as_str()));
+        item.retain(|field, _| !["apiVersion", "kind"].contains(&field.as_str()));
     }
     json!({ "kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items })
 }
-
-/// The fields that items of built-in kinds lack in a list.
-const TYPE: [&str; 2] = ["apiVersion", "kind"];
 
 /// The same list as text, joined from the stored texts; none if an item is stored in another version.
 fn verbatim_list(kind: &Kind, metadata: &Value, items: &[Arc<Entry>]) -> Option<Vec<u8>> {
@@ -105,9 +101,7 @@ fn verbatim_list(kind: &Kind, metadata: &Value, items: &[Arc<Entry>]) -> Option<
         if kind.custom {
             text.extend_from_slice(json);
         } else {
-            let mut fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(json).ok()?;
-            fields.retain(|field, _| !TYPE.contains(field));
-            serde_json::to_writer(&mut text, &fields).ok()?;
+            untyped::push(&mut text, json)?;
         }
     }
     writeln!(text, "]{after}").ok()?;

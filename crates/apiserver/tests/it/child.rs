@@ -24,10 +24,14 @@ pub(crate) struct Child {
 impl Child {
     /// Starts a server with its data in `data`, or in memory, and does not wait for it.
     pub(crate) fn launch(data: Option<&Path>) -> anyhow::Result<Self> {
+        Self::launch_program(executable()?, data)
+    }
+
+    /// The same with another build of the server.
+    pub(crate) fn launch_program(path: &Path, data: Option<&Path>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let data = data.map_or_else(|| "-".to_owned(), |data| data.display().to_string());
         let arguments = ["127.0.0.1:0".to_owned(), data, folder.path().join("kubeconfig").display().to_string()];
-        let path = executable()?;
         let started = Instant::now();
         let program = Program::start("apiserver", path, &arguments, folder.path())?;
         Ok(Self { program, folder, started })

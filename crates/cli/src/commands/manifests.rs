@@ -35,6 +35,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], printer: &Printer) -> Resul
         ("manifests/rbac.yaml", manifests::rbac(table, Form::Plain)),
         ("manifests/webhooks.yaml", manifests::webhooks(table, Form::Plain)),
         ("chart/templates/rbac.yaml", manifests::rbac(table, Form::Chart)),
+        ("chart/templates/cleanup-rbac.yaml", manifests::cleanup_rbac(table)),
         ("chart/templates/webhooks.yaml", manifests::webhooks(table, Form::Chart)),
         ("chart/templates/_capabilities.tpl", manifests::environment(table)),
         (VALUES, manifests::values(table, &read(&folder, VALUES)?)),

@@ -1,6 +1,7 @@
 //! The commands, one file each: arguments, help and wiring.
 
 pub(crate) mod agent;
+pub(crate) mod cleanup;
 pub(crate) mod completions;
 pub(crate) mod crds;
 pub(crate) mod manifests;

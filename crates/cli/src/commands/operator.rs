@@ -26,26 +26,8 @@ Examples:
   portolan operator --capabilities mesh --mesh-deny-endpoint 10.0.0.0/24
   portolan operator --lease-namespace portolan --admin-listen 0.0.0.0:9090")]
 pub(crate) struct Args {
-    /// Run only these capabilities
-    #[arg(
-        long,
-        env = "PORTOLAN_CAPABILITIES",
-        hide_env_values = true,
-        value_name = "NAME",
-        value_delimiter = ',',
-        help_heading = "Capabilities"
-    )]
-    capabilities: Vec<String>,
-
-    /// Namespace of the Lease for leader election
-    #[arg(
-        long,
-        env = "PORTOLAN_LEASE_NAMESPACE",
-        value_name = "NAME",
-        default_value = "portolan",
-        help_heading = "Process"
-    )]
-    lease_namespace: String,
+    #[command(flatten)]
+    installation: InstallationArgs,
 
     /// Name of this replica in the Lease and in events; the host name by default
     #[arg(long, env = "PORTOLAN_IDENTITY", value_name = "NAME", help_heading = "Process")]
@@ -67,6 +49,41 @@ pub(crate) struct Args {
     cluster: ClusterArgs,
 }
 
+/// Which operator is meant: the one to run, or one that is gone.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InstallationArgs {
+    /// Only these capabilities
+    #[arg(
+        long,
+        env = "PORTOLAN_CAPABILITIES",
+        hide_env_values = true,
+        value_name = "NAME",
+        value_delimiter = ',',
+        help_heading = "Capabilities"
+    )]
+    pub(crate) capabilities: Vec<String>,
+
+    /// Namespace of the Lease for leader election
+    #[arg(
+        long,
+        env = "PORTOLAN_LEASE_NAMESPACE",
+        value_name = "NAME",
+        default_value = "portolan",
+        help_heading = "Process"
+    )]
+    pub(crate) lease_namespace: String,
+
+    /// Name of the Secret, in the Lease's namespace, with the webhook's CA; the operator creates it if missing
+    #[arg(
+        long,
+        env = "PORTOLAN_WEBHOOK_SECRET",
+        value_name = "NAME",
+        default_value = "portolan-webhook",
+        help_heading = "Webhook"
+    )]
+    pub(crate) webhook_secret: String,
+}
+
 /// How API servers reach the admission webhook.
 #[derive(Debug, clap::Args)]
 struct WebhookArgs {
@@ -84,21 +101,11 @@ struct WebhookArgs {
         help_heading = "Webhook"
     )]
     names: Vec<String>,
-
-    /// Name of the Secret, in the Lease's namespace, with the webhook's CA; created if missing
-    #[arg(
-        long = "webhook-secret",
-        env = "PORTOLAN_WEBHOOK_SECRET",
-        value_name = "NAME",
-        default_value = "portolan-webhook",
-        help_heading = "Webhook"
-    )]
-    secret: String,
 }
 
 impl WebhookArgs {
-    fn config(self, namespace: &str, capabilities: &[&Capability]) -> Option<webhook::Config> {
-        let Self { listen, names, secret } = self;
+    fn config(self, namespace: &str, secret: String, capabilities: &[&Capability]) -> Option<webhook::Config> {
+        let Self { listen, names } = self;
         let admissions = || capabilities.iter().filter_map(|capability| capability.admission);
         let validating = admissions().filter(|one| !one.validating.is_empty());
         let mutating = admissions().filter(|one| !one.mutating.is_empty());
@@ -121,34 +128,30 @@ const LINGER: Duration = Duration::from_secs(3);
 
 /// Adds the names of the capabilities, and their flags.
 pub(crate) fn with_capabilities(command: clap::Command, table: &[&Capability]) -> clap::Command {
+    table.iter().fold(with_names(command, table), |command, capability| (capability.options)(command))
+}
+
+/// Adds the names of the capabilities.
+pub(crate) fn with_names(command: clap::Command, table: &[&Capability]) -> clap::Command {
     let values = table.iter().map(|one| PossibleValue::new(one.name).help(one.description));
     let values = PossibleValuesParser::new(values);
     let all = names(table).join(",");
-    let command =
-        change_arg(command, "capabilities", |arg| arg.value_parser(values.clone()).default_value(all.clone()));
-    table.iter().fold(command, |command, capability| (capability.options)(command))
+    change_arg(command, "capabilities", |arg| arg.value_parser(values.clone()).default_value(all.clone()))
 }
 
 /// `flags` are those of the capabilities, as parsed.
 pub(crate) fn run(args: Args, flags: &ArgMatches, table: &[&Capability], program: Program) -> Result<Exit, Failure> {
-    let Args { capabilities, lease_namespace, identity, admin_listen, webhook, cluster } = args;
-    let chosen: Vec<&Capability> =
-        table.iter().copied().filter(|one| capabilities.iter().any(|name| name == one.name)).collect();
+    let Args { installation, identity, admin_listen, webhook, cluster } = args;
+    let InstallationArgs { capabilities, lease_namespace, webhook_secret } = installation;
+    let chosen = chosen(table, &capabilities);
     let hint = || format!("see its usage: {} operator --help", program.command());
     let failed = |what: String| Failure::new(Exit::No, what, hint());
     // flags first: what is wrong with them does not need a cluster to be found
     configured(&chosen, flags, &Platform::default()).map_err(|cause| unusable(&cause, hint()))?;
     let identity = identity.unwrap_or_else(hostname);
-    let webhook = webhook.config(&lease_namespace, &chosen);
+    let webhook = webhook.config(&lease_namespace, webhook_secret, &chosen);
     let options = Options {
-        election: Some(lease::Options {
-            namespace: lease_namespace,
-            name: "portolan-operator".to_owned(),
-            identity: format!("{identity}-{}", std::process::id()),
-            duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-        }),
+        election: Some(lease::Options::of_operator(lease_namespace, format!("{identity}-{}", std::process::id()))),
         admin_listen,
         drain: Duration::from_secs(10),
         instance: identity,
@@ -170,6 +173,11 @@ pub(crate) fn run(args: Args, flags: &ArgMatches, table: &[&Capability], program
     })
 }
 
+/// The capabilities of these names.
+pub(crate) fn chosen<'a>(table: &[&'a Capability], names: &[String]) -> Vec<&'a Capability> {
+    table.iter().copied().filter(|one| names.iter().any(|name| name == one.name)).collect()
+}
+
 fn configured(chosen: &[&Capability], flags: &ArgMatches, platform: &Platform) -> Result<Vec<Starter>, OptionsError> {
     chosen.iter().map(|capability| (capability.configure)(flags, platform)).collect()
 }
@@ -179,7 +187,7 @@ fn unusable(cause: &OptionsError, hint: String) -> Failure {
 }
 
 /// In a pod, its name. The process id makes it unique elsewhere.
-fn hostname() -> String {
+pub(crate) fn hostname() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "operator".to_owned(), |name| name.trim().to_owned())
 }

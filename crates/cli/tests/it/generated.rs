@@ -39,7 +39,7 @@ fn the_committed_manifests_are_what_the_binary_writes() {
         let written = fs::read_to_string(file).expect("it was written");
         assert!(committed == written, "deploy/{} is stale: run `cargo xtask manifests`", inside.display());
     }
-    assert_eq!(stdout.lines().count(), 7, "{stdout}");
+    assert_eq!(stdout.lines().count(), 8, "{stdout}");
 }
 
 /// Every file of a folder with its text.

@@ -25,6 +25,7 @@ Commands:
   why          Explain the state of an object step by step
   status       Show the state of all capabilities or of one, or simulate the loss of a node
   crds         Print the custom resource definitions as YAML
+  cleanup      Remove what the operator has made on a cluster, once the operator is gone
   completions  Print the completion script for a shell
 
 Options:
@@ -50,7 +51,9 @@ Exit codes:
 
 #[test]
 fn every_command_explains_itself_on_stdout() {
-    for command in ["up", "operator", "agent", "proxy", "send", "plan", "why", "status", "crds", "completions"] {
+    for command in
+        ["up", "operator", "agent", "proxy", "send", "plan", "why", "status", "crds", "cleanup", "completions"]
+    {
         for flag in ["-h", "--help"] {
             let Ran { exit, stdout, stderr } = portolan(&format!("{command} {flag}"));
             assert_eq!((exit, stderr.as_str()), (Some(0), ""), "{command} {flag}");
@@ -68,7 +71,7 @@ fn a_command_with_flags_shows_headings_environment_and_values() {
         "Capabilities:\n      --capabilities <NAME>\n",
         "          - egress: Out: fixed source addresses for pods\n",
         "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress,mesh]\n",
-        "Webhook:\n      --webhook-listen <ADDRESS>\n",
+        "Webhook:\n      --webhook-secret <NAME>\n",
         "Mesh:\n      --cluster-domain <DOMAIN>\n",
         "Cluster:\n      --kubeconfig <FILE>\n",
     ] {

@@ -1,6 +1,11 @@
 //! The kinds of egress, and what the operator does with each.
 
-use crate::runtime::capability::Kind;
+use kube::api::DynamicObject;
+use portolan_api::egress::EgressClusterInfoSpec;
+use portolan_api::well_known::ADDRESS_CLAIM_FINALIZER;
+use portolan_api::well_known::egress::GATEWAY_FINALIZER;
+
+use crate::runtime::capability::{Kind, Leftover};
 
 const GROUP: &str = "egressgateway.spidernet.io";
 const VERSION: &str = "v1beta1";
@@ -10,7 +15,8 @@ pub(super) const KINDS: &[Kind] = &[
         .planned()
         .verbs(&["list", "watch", "update"])
         .status(&["patch"])
-        .purpose("Gateways: sets the finalizer and the status"),
+        .purpose("Gateways: sets the finalizer and the status")
+        .leaves(Leftover::Finalizer(GATEWAY_FINALIZER)),
     Kind::namespaced(GROUP, VERSION, "EgressPolicy", "egresspolicies")
         .planned()
         .status(&["patch"])
@@ -20,21 +26,27 @@ pub(super) const KINDS: &[Kind] = &[
         .planned()
         .verbs(&["list", "watch", "create", "update", "delete"])
         .status(&["update"])
-        .purpose("Tunnels: one per node, with a number"),
+        .purpose("Tunnels: one per node, with a number")
+        .leaves(Leftover::Objects(|_| true)),
     Kind::cluster(GROUP, VERSION, "EgressClusterInfo", "egressclusterinfos")
         .planned()
         .verbs(&["list", "watch", "create"])
         .status(&["patch"])
-        .purpose("Address ranges inside the cluster"),
+        .purpose("Address ranges inside the cluster")
+        .leaves(Leftover::Objects(is_as_made)),
     Kind::namespaced(GROUP, VERSION, "EgressEndpointSlice", "egressendpointslices")
         .verbs(&["list", "watch", "patch", "delete"])
-        .purpose("Endpoint slices: the pods of each policy, for node agents and other readers"),
+        .purpose("Endpoint slices: the pods of each policy, for node agents and other readers")
+        .leaves(Leftover::Objects(|_| true)),
     Kind::cluster(GROUP, VERSION, "EgressClusterEndpointSlice", "egressclusterendpointslices")
-        .verbs(&["list", "watch", "patch", "delete"]),
+        .verbs(&["list", "watch", "patch", "delete"])
+        .leaves(Leftover::Objects(|_| true)),
     Kind::cluster("portolan.dev", "v1alpha1", "AddressClaim", "addressclaims")
         .planned()
         .verbs(&["list", "watch", "create", "update", "delete"])
-        .purpose("Address claims: the ledger of addresses in use"),
+        .purpose("Address claims: the ledger of addresses in use")
+        // they stay: a policy that stays must find its address again
+        .leaves(Leftover::Finalizer(ADDRESS_CLAIM_FINALIZER)),
     Kind::cluster("", "v1", "Node", "nodes").planned().purpose("What gateways and policies select"),
     Kind::cluster("", "v1", "Namespace", "namespaces").planned(),
     Kind::namespaced("", "v1", "Pod", "pods").planned(),
@@ -42,3 +54,9 @@ pub(super) const KINDS: &[Kind] = &[
         .purpose("Where the cluster's own address ranges are configured"),
     Kind::cluster("crd.projectcalico.org", "v1", "IPPool", "ippools"),
 ];
+
+/// Nobody wrote anything into it.
+fn is_as_made(info: &DynamicObject) -> bool {
+    let spec = info.data.get("spec").cloned().unwrap_or_default();
+    spec.is_null() || serde_json::from_value(spec).is_ok_and(|spec| EgressClusterInfoSpec::default() == spec)
+}

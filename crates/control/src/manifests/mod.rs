@@ -8,5 +8,5 @@ mod webhooks;
 
 pub use flags::{environment, schema, values};
 pub use form::Form;
-pub use rbac::rbac;
+pub use rbac::{cleanup_rbac, rbac};
 pub use webhooks::webhooks;

@@ -1,33 +1,48 @@
 //! The roles of the operator: what its capabilities do with their kinds, and what every operator needs.
 
 use super::form::{Form, metadata};
-use crate::runtime::capability::{Capability, Kind};
+use crate::runtime::capability::{Capability, Kind, Leftover};
 
-/// The service account with its roles.
+/// The operator's service account with its roles.
 pub fn rbac(table: &[&Capability], form: Form) -> String {
-    let operator = format!("{}-operator", form.name());
-    let webhook = format!("{}-webhook", form.name());
-    let account = format!("apiVersion: v1\nkind: ServiceAccount\n{}", metadata(form, &operator, true));
+    let about = "# The permissions of the operator. A test compares them with what it asks an API server for.\n";
+    let name = format!("{}-operator", form.name());
+    let objects = account(form, &name, "", &cluster_rules(table, form), &process_rules(form));
+    format!("{}{about}{objects}", form.notice())
+}
+
+/// The service account of the Job that cleans up when the chart's release was deleted, with its roles.
+pub fn cleanup_rbac(table: &[&Capability]) -> String {
+    let form = Form::Chart;
+    let about = "# What `portolan cleanup` may do when the release was deleted.\n";
+    let name = format!("{}-cleanup", form.name());
+    let hook = "  annotations:\n    {{- include \"portolan.cleanup\" . | nindent 4 }}\n";
+    let objects = account(form, &name, hook, &cleanup_rules(table, form), &cleanup_process_rules(form));
+    format!("{}{about}{objects}", form.notice())
+}
+
+/// A service account, what it may do in the cluster, and what in its namespace.
+fn account(form: Form, name: &str, annotations: &str, cluster: &str, namespace: &str) -> String {
+    let metadata = |namespaced: bool| metadata(form, name, namespaced) + annotations;
     let role = |kind: &str, namespaced: bool, rules: &str| {
-        format!("{RBAC}kind: {kind}\n{}rules:\n{rules}", metadata(form, &operator, namespaced))
+        format!("{RBAC}kind: {kind}\n{}rules:\n{rules}", metadata(namespaced))
     };
     let binding = |kind: &str, namespaced: bool| {
         format!(
             "{RBAC}kind: {kind}Binding\n{}roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  \
-             name: {operator}\nsubjects:\n  - kind: ServiceAccount\n    name: {operator}\n    namespace: {}\n",
-            metadata(form, &operator, namespaced),
+             name: {name}\nsubjects:\n  - kind: ServiceAccount\n    name: {name}\n    namespace: {}\n",
+            metadata(namespaced),
             form.namespace(),
         )
     };
     let objects = [
-        account,
-        role("ClusterRole", false, &cluster_rules(table, form)),
+        format!("apiVersion: v1\nkind: ServiceAccount\n{}", metadata(true)),
+        role("ClusterRole", false, cluster),
         binding("ClusterRole", false),
-        role("Role", true, &process_rules(form, &webhook)),
+        role("Role", true, namespace),
         binding("Role", true),
     ];
-    let about = "# The permissions of the operator. A test compares them with what it asks an API server for.\n";
-    format!("{}{about}{}", form.notice(), objects.join("---\n"))
+    objects.join("---\n")
 }
 
 const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\n";
@@ -81,7 +96,7 @@ fn default_of(capability: &Capability, flag: &str) -> String {
 }
 
 /// What every operator needs in its own namespace: to elect a leader, and to keep the webhook's CA.
-fn process_rules(form: Form, webhook: &str) -> String {
+fn process_rules(form: Form) -> String {
     let election = format!(
         "  # Leader election. RBAC cannot limit create to a name.\n{}{}",
         rule("coordination.k8s.io", "leases", None, &["create"]),
@@ -90,9 +105,38 @@ fn process_rules(form: Form, webhook: &str) -> String {
     let authority = format!(
         "  # The webhook's CA.\n{}{}",
         rule("", "secrets", None, &["create"]),
-        rule("", "secrets", Some(&format!("\"{webhook}\"")), &["get", "update"]),
+        rule("", "secrets", Some(&webhook_secret(form)), &["get", "update"]),
     );
     election + &form.only_if(".Values.webhook.enabled", &authority)
+}
+
+fn webhook_secret(form: Form) -> String {
+    format!("\"{}-webhook\"", form.name())
+}
+
+/// What is needed to remove what the capabilities leave.
+fn cleanup_rules(table: &[&Capability], form: Form) -> String {
+    let rules = table.iter().map(|capability| {
+        let lines = capability.kinds.iter().filter_map(|Kind { group, plural, leftover, .. }| {
+            let verbs: &[&str] = match leftover.as_ref()? {
+                Leftover::Objects(_) => &["list", "get", "patch", "delete"],
+                Leftover::Finalizer(_) => &["list", "get", "patch"],
+            };
+            Some(rule(group, plural, None, verbs))
+        });
+        form.only_with(capability, &lines.collect::<String>())
+    });
+    rules.collect()
+}
+
+/// What is needed to take the operator's place, and to remove the Lease and the webhook's CA.
+fn cleanup_process_rules(form: Form) -> String {
+    format!(
+        "  # RBAC cannot limit create to a name.\n{}{}{}",
+        rule("coordination.k8s.io", "leases", None, &["create"]),
+        rule("coordination.k8s.io", "leases", Some("portolan-operator"), &["get", "update", "delete"]),
+        rule("", "secrets", Some(&webhook_secret(form)), &["get", "delete"]),
+    )
 }
 
 fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> String {

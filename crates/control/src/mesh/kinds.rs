@@ -1,6 +1,12 @@
 //! The kinds of the mesh, and what the operator does with each.
 
-use crate::runtime::capability::Kind;
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+use portolan_core::mesh::control::{MeshObject, ObjectOrigin, origin};
+
+use super::validate::labels;
+use crate::runtime::capability::{Kind, Leftover};
 
 const GROUP: &str = "l7mp.io";
 const VERSION: &str = "v1";
@@ -10,11 +16,13 @@ pub(super) const KINDS: &[Kind] = &[
         .planned()
         .verbs(&["list", "watch", "create", "update", "patch", "delete"])
         .status(&["patch"])
-        .purpose("Mesh objects: writes generated VirtualServices and Targets, and reports on all"),
+        .purpose("Mesh objects: writes generated VirtualServices and Targets, and reports on all")
+        .leaves(Leftover::Objects(is_generated)),
     Kind::namespaced(GROUP, VERSION, "Target", "targets")
         .planned()
         .verbs(&["list", "watch", "create", "update", "patch", "delete"])
-        .status(&["patch"]),
+        .status(&["patch"])
+        .leaves(Leftover::Objects(is_generated)),
     Kind::namespaced(GROUP, VERSION, "Route", "routes").planned().verbs(&["list", "watch", "patch"]).status(&["patch"]),
     Kind::namespaced(GROUP, VERSION, "Rule", "rules").planned().verbs(&["list", "watch", "patch"]).status(&["patch"]),
     Kind::namespaced("", "v1", "Service", "services").planned().purpose("What names refer to"),
@@ -25,3 +33,14 @@ pub(super) const KINDS: &[Kind] = &[
         .named_by("mesh-proxy-token-secret")
         .purpose("Tokens of proxies, each in the namespace of its proxies, and no other Secret"),
 ];
+
+/// Generated for a reference, and not changed by a user since.
+fn is_generated(object: &DynamicObject) -> bool {
+    let object = MeshObject {
+        labels: labels(object.metadata.labels.as_ref()),
+        annotations: labels(object.metadata.annotations.as_ref()),
+        spec: Arc::new(object.data.get("spec").cloned().unwrap_or_default()),
+        ..MeshObject::default()
+    };
+    origin(&object) == ObjectOrigin::Generated
+}

@@ -148,6 +148,6 @@ fn relevant_annotations(map: Option<&BTreeMap<String, String>>) -> Labels {
     some.collect()
 }
 
-fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
+pub(super) fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
     map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }

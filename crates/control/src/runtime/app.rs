@@ -166,7 +166,10 @@ impl Process {
             () = admin::terminated() => None,
             task = self.broken() => Some(task),
         };
-        self.stop().await?;
+        if let Err(problem) = self.stop().await {
+            // As when the operator's roles are deleted together with it. Others take the lease when it runs out.
+            warn!(%problem, "the lease was not given back");
+        }
         broken.map_or(Ok(()), |task| Err(Error::Broken { task }))
     }
 

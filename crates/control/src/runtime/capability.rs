@@ -10,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use kube::Client;
-use kube::api::{ApiResource, GroupVersionKind, ObjectMeta};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
@@ -126,6 +126,17 @@ pub struct Kind {
     pub named_by: Option<&'static str>,
     /// Why it needs to; a comment in the roles.
     pub purpose: &'static str,
+    /// What of it the operator leaves on a cluster.
+    pub leftover: Option<Leftover>,
+}
+
+/// What an operator leaves on a cluster when it is gone, and `portolan cleanup` removes.
+#[derive(Debug, Clone, Copy)]
+pub enum Leftover {
+    /// Objects that it made; the function tells them from those that a user made or changed.
+    Objects(fn(&DynamicObject) -> bool),
+    /// A finalizer that nobody removes any more. The objects stay.
+    Finalizer(&'static str),
 }
 
 impl Kind {
@@ -147,6 +158,7 @@ impl Kind {
             status_verbs: &[],
             named_by: None,
             purpose: "",
+            leftover: None,
         }
     }
 
@@ -183,6 +195,12 @@ impl Kind {
     #[must_use]
     pub const fn purpose(self, purpose: &'static str) -> Self {
         Self { purpose, ..self }
+    }
+
+    /// The operator leaves this of it.
+    #[must_use]
+    pub const fn leaves(self, leftover: Leftover) -> Self {
+        Self { leftover: Some(leftover), ..self }
     }
 
     /// The kind as clients address it.

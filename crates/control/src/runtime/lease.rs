@@ -35,6 +35,18 @@ pub struct Options {
 }
 
 impl Options {
+    /// The election of operators; client-go's usual times.
+    pub fn of_operator(namespace: impl Into<String>, identity: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: "portolan-operator".to_owned(),
+            identity: identity.into(),
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+
     /// Refuses times under which two replicas could write at once.
     pub fn check(&self) -> Result<(), Error> {
         let Self { duration, renew_deadline, retry_period, .. } = self;
@@ -334,14 +346,7 @@ mod tests {
     use super::*;
 
     fn options() -> Options {
-        Options {
-            namespace: "ns".into(),
-            name: "lease".into(),
-            identity: "me".into(),
-            duration: Duration::from_secs(15),
-            renew_deadline: Duration::from_secs(10),
-            retry_period: Duration::from_secs(2),
-        }
+        Options::of_operator("ns", "me")
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
@@ -62,11 +62,7 @@ impl Server {
     /// The shared one, or one of ours, which ends with this value.
     pub(crate) async fn start(backend: Backend) -> anyhow::Result<Self> {
         match backend {
-            Backend::Real => {
-                let plane = ControlPlane::shared();
-                let (client, kubeconfig) = (plane.client(), plane.kubeconfig_path().to_owned());
-                Ok(Self { client, kubeconfig, _embedded: None })
-            }
+            Backend::Real => Ok(Self::of(ControlPlane::shared())),
             Backend::Embedded => {
                 let folder = tempfile::tempdir()?;
                 let kubeconfig = folder.path().join("kubeconfig");
@@ -82,6 +78,11 @@ impl Server {
                 Ok(Self { client: running.client(), kubeconfig, _embedded: Some((running, folder)) })
             }
         }
+    }
+
+    /// A control plane that others use too.
+    pub(crate) fn of(plane: &ControlPlane) -> Self {
+        Self { client: plane.client(), kubeconfig: plane.kubeconfig_path().to_owned(), _embedded: None }
     }
 
     /// Makes a namespace whose name begins so.
@@ -197,8 +198,14 @@ pub(crate) async fn proxy(world: &World, faults: Faults) -> anyhow::Result<Fault
 /// Waits until a check holds; an error of the check ends the wait at once.
 pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let waiting = async {
-        while !check().await? {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        loop {
+            let began = Instant::now();
+            if check().await? {
+                break;
+            }
+            // A check that costs much is made less often, or it would take the time of what it waits for.
+            let pause = (began.elapsed() * 4).clamp(Duration::from_millis(20), Duration::from_secs(2));
+            tokio::time::sleep(pause).await;
         }
         anyhow::Ok(())
     };

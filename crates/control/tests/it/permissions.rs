@@ -148,14 +148,7 @@ where
 
 /// As `portolan operator` runs it, with election and webhook.
 fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
-    let election = lease::Options {
-        namespace: NAMESPACE.to_owned(),
-        name: "portolan-operator".to_owned(),
-        identity: "test".to_owned(),
-        duration: Duration::from_secs(15),
-        renew_deadline: Duration::from_secs(10),
-        retry_period: Duration::from_secs(2),
-    };
+    let election = lease::Options::of_operator(NAMESPACE, "test");
     let admissions = || CAPABILITIES.iter().filter_map(|capability| capability.admission);
     let config = webhook::Config {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),

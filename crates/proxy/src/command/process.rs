@@ -44,6 +44,7 @@ impl Proxy {
         let settings = Settings {
             strict: options.strict,
             enabled: !options.no_api,
+            ready_when_programmed: options.ready_when_programmed,
             instance: instance(),
             workers,
             on_admin: Box::new(move |admin| logs.follow(admin)),

@@ -55,6 +55,7 @@ pub struct Api {
     access: Access,
     settings: Settings,
     ready: AtomicBool,
+    programmed: AtomicBool,
     draining: AtomicBool,
     refused: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -65,6 +66,8 @@ pub struct Settings {
     pub strict: bool,
     /// False with `--no-api`: only health and metrics are served.
     pub enabled: bool,
+    /// Not ready before somebody has changed the configuration over the API.
+    pub ready_when_programmed: bool,
     /// A name for this process, for clients that manage several.
     pub instance: String,
     pub workers: usize,
@@ -74,7 +77,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { strict: false, enabled: true, instance: String::new(), workers: 1, on_admin: Box::new(|_| ()) }
+        Self {
+            strict: false,
+            enabled: true,
+            ready_when_programmed: false,
+            instance: String::new(),
+            workers: 1,
+            on_admin: Box::new(|_| ()),
+        }
     }
 }
 
@@ -87,6 +97,7 @@ impl Api {
             access,
             settings,
             ready: AtomicBool::new(false),
+            programmed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             refused: Mutex::default(),
         }
@@ -140,6 +151,8 @@ impl Api {
         if !health && let Err(denied) = self.access.check(request, needs) {
             return deny(denied);
         }
+        let is_first_change = needs == Role::Write && !self.programmed.load(Ordering::Acquire);
+        let before = is_first_change.then(|| self.generation());
         let response = match segments[..] {
             ["livez"] if request.method == "GET" => response::text(200, TEXT, "ok\n".to_owned()),
             ["readyz"] if request.method == "GET" => self.readyz(),
@@ -148,10 +161,17 @@ impl Api {
             ["api", "v2", ref path @ ..] if self.settings.enabled => self.respond_v2(request, &target, path),
             _ => response::unknown(),
         };
+        if before.is_some_and(|before| self.generation() != before) {
+            self.programmed.store(true, Ordering::Release);
+        }
         if response.status == 413 {
             self.count("body");
         }
         response
+    }
+
+    fn generation(&self) -> u64 {
+        self.registry.lock().state().snapshot.generation
     }
 
     /// Removes objects that were waiting for their last session to end; called periodically.
@@ -216,6 +236,9 @@ impl Api {
         let mut missing = Vec::new();
         if !self.ready.load(Ordering::Acquire) {
             missing.push("the static configuration is not loaded");
+        }
+        if self.settings.ready_when_programmed && !self.programmed.load(Ordering::Acquire) {
+            missing.push("nobody has programmed it over the API");
         }
         if !self.engine.stats().bound {
             missing.push("some listeners are not bound");

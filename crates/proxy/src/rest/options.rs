@@ -38,6 +38,10 @@ pub struct Options {
     #[arg(long, help_heading = "API")]
     pub no_api: bool,
 
+    /// Report ready only once somebody has changed the configuration over the API: no pod is sent packets before then
+    #[arg(long, env = "PORTOLAN_PROXY_READY_WHEN_PROGRAMMED", conflicts_with = "no_api", help_heading = "API")]
+    pub ready_when_programmed: bool,
+
     /// Accept the bearer tokens in this file; each line is a token and `read` or `write`
     #[arg(long = "api-token-file", value_name = "FILE", env = "PORTOLAN_PROXY_API_TOKEN_FILE", help_heading = "API")]
     pub token_file: Option<PathBuf>,

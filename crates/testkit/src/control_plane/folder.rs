@@ -16,23 +16,23 @@ use tempfile::TempDir;
 const PREFIX: &str = "portolan-kube-";
 const LOCK: &str = "lock";
 
-pub(super) struct DataFolder {
+pub(crate) struct DataFolder {
     folder: TempDir,
     /// Locked until this process ends or the value drops.
     _owned: File,
 }
 
 impl DataFolder {
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         Self::within(&std::env::temp_dir())
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Writes a file into the folder and returns its path as an argument takes it.
-    pub(super) fn write(&self, name: &str, content: &str) -> anyhow::Result<String> {
+    pub(crate) fn write(&self, name: &str, content: &str) -> anyhow::Result<String> {
         let path = self.path().join(name);
         fs::write(&path, content).with_context(|| format!("writing {} failed", path.display()))?;
         path.into_os_string().into_string().ok().context("the folder for temporary files has a name in UTF-8")

@@ -19,13 +19,25 @@ use anyhow::Context;
 use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, Config, ResourceExt, api::PostParams};
 
-use self::{certificates::Certificates, folder::DataFolder, programs::Layout, ready::Stage};
+use self::{
+    certificates::{Certificates, LOOPBACK_NAMES},
+    folder::DataFolder,
+    programs::Layout,
+    ready::Stage,
+};
 use crate::{Binaries, ReservedAddress, kubeconfig::kubeconfig, program::Program};
 
-mod certificates;
-mod folder;
+pub(crate) mod certificates;
+pub(crate) mod folder;
 mod programs;
 mod ready;
+
+type Shared = OnceLock<Result<ControlPlane, String>>;
+
+fn started(shared: &'static Shared) -> &'static ControlPlane {
+    let plane = shared.get_or_init(|| ControlPlane::start().map_err(|error| format!("{error:#}")));
+    plane.as_ref().expect("a shared control plane starts")
+}
 
 /// A running control plane; it ends when dropped.
 pub struct ControlPlane {
@@ -52,9 +64,18 @@ impl ControlPlane {
     /// # Panics
     /// When it does not start: there is nothing a test could do about it.
     pub fn shared() -> &'static Self {
-        static SHARED: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
-        let shared = SHARED.get_or_init(|| Self::start().map_err(|error| format!("{error:#}")));
-        shared.as_ref().expect("the shared control plane starts")
+        static SHARED: Shared = OnceLock::new();
+        started(&SHARED)
+    }
+
+    /// Another one that tests of this binary share: for tests that need a cluster to themselves, so that two of them
+    /// can run at a time.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn second_shared() -> &'static Self {
+        static SHARED: Shared = OnceLock::new();
+        started(&SHARED)
     }
 
     fn launch(binaries: &Binaries) -> anyhow::Result<Self> {
@@ -62,9 +83,9 @@ impl ControlPlane {
         let [api_port, controller_port] = [addresses[0].port(), addresses[1].port()];
         let started = Instant::now();
         let deadline = started + ready::LIMIT;
-        let (folder, certificates) = (DataFolder::new()?, Certificates::new()?);
+        let (folder, certificates) = (DataFolder::new()?, Certificates::new(&LOOPBACK_NAMES.map(String::from))?);
         let server = format!("https://127.0.0.1:{api_port}");
-        let config = admin_config(&server, &folder, &certificates)?;
+        let config = certificates.admin_config(&server, &folder)?;
         let admin = kubeconfig(&server, Some(&certificates.ca), Some(&certificates.admin));
         let kubeconfig = folder.write("kubeconfig", &admin.to_string())?.into();
 
@@ -130,13 +151,4 @@ impl ControlPlane {
     pub fn process_ids(&self) -> Vec<u32> {
         self.programs.iter().map(Program::id).collect()
     }
-}
-
-fn admin_config(server: &str, folder: &DataFolder, certificates: &Certificates) -> anyhow::Result<Config> {
-    let mut config = Config::new(server.parse()?);
-    config.root_cert = Some(vec![certificates.ca_der.clone()]);
-    config.auth_info.client_certificate = Some(folder.write("admin.pem", &certificates.admin.certificate)?);
-    config.auth_info.client_key = Some(folder.write("admin.key", &certificates.admin.key)?);
-    config.default_retry = false;
-    Ok(config)
 }

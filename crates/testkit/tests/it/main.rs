@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod builders;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod control_plane;
 #[cfg(test)]
 mod faults;

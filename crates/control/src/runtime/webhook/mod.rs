@@ -46,6 +46,7 @@ pub use error::Error;
 pub use hook::Hook;
 pub use review::{Denied, Warnings, Webhooks};
 pub use rotation::Schedule;
+pub use secret::delete_authority;
 
 use super::ready::Readiness;
 use super::tasks::Tasks;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use portolan_certs::CertificateAuthority;
 use serde::{Deserialize, Serialize};
@@ -107,6 +107,19 @@ impl Store {
             }
             Err(cause) => Err(Error::request("writing", &self.what, cause)),
         }
+    }
+}
+
+/// Deletes the Secret of a webhook that is gone; what is not ours stays.
+pub async fn delete_authority(client: &Client, namespace: &str, name: &str) -> Result<(), kube::Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    match api.get_opt(name).await? {
+        Some(secret) if secret.type_.as_deref() == Some(TYPE) => match api.delete(name, &DeleteParams::default()).await
+        {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            other => other.map(drop),
+        },
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -8,7 +8,6 @@
 //! | `pod_on_active_gateway_node`, `pod_on_idle_gateway_node` | packets |
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -54,19 +53,21 @@ fn rr() -> Value {
     json!({ "allocatorPolicy": "rr" })
 }
 
-/// Nodes whose tunnels are ready.
+/// Nodes that the operator has seen ready.
 async fn ready_nodes(world: &World, nodes: &[&str]) -> anyhow::Result<()> {
     for node in nodes {
         world.node(node).await?;
     }
-    let ready = async |node: &str| {
-        let status = world.tunnels().get_opt(node).await?.and_then(|tunnel| tunnel.status);
-        anyhow::Ok(status.and_then(|status| status.phase).is_some_and(|phase| phase.as_str() == "Ready"))
-    };
-    for node in nodes {
-        eventually("the tunnel is ready", async || ready(node).await).await?;
-    }
-    Ok(())
+    // The operator may see a policy, by another watch, before it sees that a node is ready. A gateway shows what it saw.
+    world.gateway("probe", &["10.255.255.1"]).await?;
+    world
+        .gateway_shows("probe", "its nodes as ready", |status| {
+            let is_ready = |node: &str| status.node_list.iter().any(|one| one.name == node && one.status == "Ready");
+            nodes.iter().all(|node| is_ready(node))
+        })
+        .await?;
+    world.gateways().delete("probe", &DeleteParams::default()).await?;
+    eventually("the probe is gone", async || Ok(world.gateways().get_opt("probe").await?.is_none())).await
 }
 
 /// Creates policies `p0`, `p1`, ... for one gateway, several at once.
@@ -422,21 +423,14 @@ async fn eight_hundred_policies_at_once_keep_the_lease(backend: Backend) -> anyh
     let world = World::new(backend).await?;
     let _agents = agents(&world)?;
     let proxy = FaultProxy::start(world.client.clone(), Faults::default()).await?;
-    let election = lease::Options {
-        namespace: world.namespace.clone(),
-        name: "egress".into(),
-        identity: "one".into(),
-        duration: Duration::from_secs(15),
-        renew_deadline: Duration::from_secs(10),
-        retry_period: Duration::from_secs(2),
-    };
-    let operator = Operator::elected(&proxy, election)?;
+    let election = lease::Options::of_operator(&world.namespace, "one");
+    let operator = Operator::elected(&proxy, election.clone())?;
     ready_nodes(&world, &["n1", "n2"]).await?;
     world.gateway("eg1", &["10.6.1.0/28"]).await?;
     many(&world, POLICIES, &rr()).await?;
     all_granted(&world, POLICIES).await?;
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), &world.namespace);
-    let lease = leases.get("egress").await?.spec.unwrap_or_default();
+    let lease = leases.get(&election.name).await?.spec.unwrap_or_default();
     assert_eq!(lease.holder_identity.as_deref(), Some("one"));
     assert!(lease.lease_transitions.unwrap_or_default() <= 1, "the lease was lost meanwhile: {lease:?}");
     world

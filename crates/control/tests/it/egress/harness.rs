@@ -27,7 +27,7 @@ use portolan_control::runtime::lease;
 use portolan_control::runtime::metrics::CapabilityLabel;
 use portolan_control::runtime::webhook;
 use portolan_simulator::agents;
-use portolan_testkit::{FaultProxy, Faults, builders, install_definition};
+use portolan_testkit::{ControlPlane, FaultProxy, Faults, builders, install_definition};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -35,8 +35,9 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::harness::{Backend, Server, eventually};
 
-/// Gateways, nodes and addresses belong to the whole cluster: on the shared server one test has it at a time.
-static REAL: Mutex<()> = Mutex::const_new(());
+/// Gateways, nodes and addresses belong to the whole cluster: a test has one of the shared servers to itself.
+static FIRST: Mutex<()> = Mutex::const_new(());
+static SECOND: Mutex<()> = Mutex::const_new(());
 
 /// A cluster with the kinds installed and nothing of them there.
 pub(crate) struct World {
@@ -49,8 +50,14 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new(backend: Backend) -> anyhow::Result<Self> {
-        let alone = if backend == Backend::Real { Some(REAL.lock().await) } else { None };
-        let server = Server::start(backend).await?;
+        let (server, alone) = match backend {
+            Backend::Embedded => (Server::start(backend).await?, None),
+            Backend::Real => tokio::select! {
+                biased;
+                alone = FIRST.lock() => (Server::of(ControlPlane::shared()), Some(alone)),
+                alone = SECOND.lock() => (Server::of(ControlPlane::second_shared()), Some(alone)),
+            },
+        };
         let client = server.client.clone();
         for definition in portolan_api::crds() {
             install_definition(client.clone(), definition).await?;

@@ -1,5 +1,6 @@
 //! Egress on both API servers: the document's events, the rules, faults, races, and the original's defects by name.
 
+mod cleanup;
 mod defects;
 mod events;
 mod faults;

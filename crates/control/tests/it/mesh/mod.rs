@@ -2,6 +2,7 @@
 
 mod admission;
 mod away;
+mod cleanup;
 mod events;
 mod examples;
 pub(crate) mod harness;

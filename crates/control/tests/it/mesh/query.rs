@@ -32,9 +32,10 @@ async fn gateway() -> anyhow::Result<(World, super::harness::Operator)> {
     let operator = world.operator().await?;
     world.apply(GATEWAY).await?;
     world.until("gateway-vsvc", "Programmed", "True", "Programmed").await?;
-    eventually("all is said of it", async || {
+    eventually("all is said of it and of its route", async || {
         let seen = world.api::<VirtualService>().get("gateway-vsvc").await?;
-        Ok(seen.annotations().contains_key("operator.l7mp.io/applied"))
+        let said = seen.annotations().contains_key("operator.l7mp.io/applied");
+        Ok(said && status(&world).await?.yes)
     })
     .await?;
     Ok((world, operator))

@@ -25,7 +25,7 @@ pub use diff::{CallMethod, CallPlan, ObservedConfig, Ownership, ProxyCall, diff}
 pub use names::{ClusterDomain, Reference, is_legacy, spec_hash};
 pub use reason::{Diagnostic, Reason, ReasonClass};
 pub use resolve::{
-    Affected, GeneratedObject, ObjectOrigin, ObjectStatus, Owner, Plan, ResolvedReference, Resolver, plan,
+    Affected, GeneratedObject, ObjectOrigin, ObjectStatus, Owner, Plan, ResolvedReference, Resolver, origin, plan,
 };
 pub use selector::{Field, FieldOperator, FieldTest, Selector};
 pub use world::{

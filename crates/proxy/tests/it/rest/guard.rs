@@ -53,6 +53,22 @@ fn a_token_opens_the_api_as_far_as_its_role() {
 }
 
 #[test]
+fn a_proxy_that_waits_for_its_operator_is_ready_once_it_was_programmed() {
+    let settings = Settings { ready_when_programmed: true, ..Settings::default() };
+    let proxy = Proxy::start_with(API, Access::new(None, false, false).unwrap(), settings);
+    assert_eq!(proxy.ask("GET /readyz", None).status, 503);
+    assert_eq!(proxy.ask("GET /api/v2/config", None).status, 200);
+    let cluster = json!({"cluster": {"name": "c", "spec": {"protocol": "Echo"}}});
+    assert_eq!(proxy.ask("POST /api/v1/clusters", Some(json!({"cluster": {}}))).status, 400);
+    let rehearsal = json!({"owner": "o", "dry_run": true, "ops": [{"op": "put", "kind": "cluster", "name": "c",
+        "object": {"spec": {"protocol": "Echo"}}}]});
+    assert_eq!(proxy.ask("POST /api/v2/apply", Some(rehearsal)).status, 200);
+    assert_eq!(proxy.ask("GET /readyz", None).status, 503, "reads, refusals and rehearsals change nothing");
+    assert_eq!(proxy.ask("POST /api/v1/clusters", Some(cluster)).status, 200);
+    assert_eq!(proxy.ask("GET /readyz", None).status, 200);
+}
+
+#[test]
 fn an_open_api_stays_on_loopback_and_a_guarded_one_goes_where_it_is_told() {
     let open = Proxy::start(API, false);
     assert!(open.engine.snapshot().listeners.get("api").unwrap().loopback_only);

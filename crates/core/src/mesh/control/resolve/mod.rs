@@ -344,7 +344,8 @@ pub enum ObjectOrigin {
     TakenOver,
 }
 
-pub(super) fn origin(object: &MeshObject) -> ObjectOrigin {
+/// Who wrote an object, by its labels, annotations and spec.
+pub fn origin(object: &MeshObject) -> ObjectOrigin {
     if object.labels.get("l7mp.io/generated") != Some("true") {
         return ObjectOrigin::User;
     }

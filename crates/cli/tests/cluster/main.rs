@@ -1,0 +1,11 @@
+//! Portolan on a real cluster, installed as a user would: image, chart, and pods on nodes with kubelet and kube-proxy.
+//!
+//! Needs root. All tests share one cluster, each in a namespace of its own.
+
+mod audit;
+mod installation;
+mod mesh;
+mod node;
+mod operator;
+mod traffic;
+mod uninstall;

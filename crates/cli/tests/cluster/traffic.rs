@@ -1,0 +1,98 @@
+//! The application behind sidecars of `objects/sidecar.yaml`, and who answers there.
+
+use std::collections::BTreeMap;
+use std::process::Child;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::installation::Installation;
+
+/// Numbered packets and their answers, as the test app counted them.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) sent: u64,
+    pub(crate) answered: u64,
+    /// How many each pod answered.
+    pub(crate) by_pod: BTreeMap<String, u64>,
+    /// The addresses that the application was asked from.
+    pub(crate) asked_from: Vec<String>,
+}
+
+/// The application in a namespace of its own.
+pub(crate) struct Application<'a> {
+    pub(crate) installation: &'a Installation,
+    pub(crate) namespace: &'a str,
+    gateway: String,
+}
+
+impl<'a> Application<'a> {
+    /// Applies its objects, changed as told, and waits until they are in force.
+    pub(crate) fn start(
+        installation: &'a Installation,
+        namespace: &'a str,
+        change: impl FnOnce(String) -> String,
+    ) -> anyhow::Result<Self> {
+        installation.namespace(namespace)?;
+        let objects = change(include_str!("objects/sidecar.yaml").to_owned());
+        installation.kubectl_on(&format!("apply --namespace {namespace}"), &objects)?;
+        installation.kubectl(&format!("rollout status --namespace {namespace} deployment/gateway --timeout=5m"))?;
+        installation.programmed(namespace, "vsvc/gateway-vsvc vsvc/app-vsvc")?;
+        let gateway = installation.kubectl(&format!(
+            "get pods --namespace {namespace} --selector app=gateway --output=jsonpath={{.items[0].status.podIP}}"
+        ))?;
+        Ok(Self { installation, namespace, gateway })
+    }
+
+    /// One that was started before, with this gateway.
+    pub(crate) fn running(installation: &'a Installation, namespace: &'a str, gateway: String) -> Self {
+        Self { installation, namespace, gateway }
+    }
+
+    /// The address of its gateway.
+    pub(crate) fn gateway(&self) -> &str {
+        &self.gateway
+    }
+
+    /// Sends packets from outside of the cluster, each from a port of its own.
+    pub(crate) fn send(&self, count: u32, every_ms: u32) -> anyhow::Result<Answers> {
+        Answers::of(self.sending(count, every_ms)?)
+    }
+
+    /// The same in the background: see [`Answers::of`].
+    pub(crate) fn sending(&self, count: u32, every_ms: u32) -> anyhow::Result<Child> {
+        let (cluster, to) = (&self.installation.cluster, format!("{}:9001", self.gateway));
+        let mut sender = cluster.outside().command(cluster.test_app());
+        sender.args(["send", "udp", &to, &count.to_string(), &every_ms.to_string()]);
+        Ok(sender.stdout(std::process::Stdio::piped()).spawn()?)
+    }
+
+    /// Every packet is answered, and by so many pods.
+    pub(crate) fn is_answered_by(&self, pods: usize) -> anyhow::Result<Answers> {
+        let answers = self.send(30, 10)?;
+        ensure!(answers.answered == answers.sent && answers.by_pod.len() == pods, "{answers:?}");
+        Ok(answers)
+    }
+
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        let Self { installation, namespace, .. } = self;
+        installation.kubectl(&format!("delete namespace {namespace} --timeout=5m")).map(drop)
+    }
+}
+
+impl Answers {
+    /// Waits for a sender.
+    pub(crate) fn of(sender: Child) -> anyhow::Result<Self> {
+        let output = sender.wait_with_output()?;
+        ensure!(output.status.success(), "the sender ended with {}", output.status);
+        let said: Value = serde_json::from_slice(&output.stdout)?;
+        let counts =
+            |field: &str| -> anyhow::Result<BTreeMap<String, u64>> { Ok(serde_json::from_value(said[field].clone())?) };
+        Ok(Self {
+            sent: said["sent"].as_u64().context("no number of packets")?,
+            answered: said["answered"].as_u64().context("no number of answers")?,
+            by_pod: counts("names")?,
+            asked_from: counts("peers")?.into_keys().collect(),
+        })
+    }
+}
