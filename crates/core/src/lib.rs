@@ -11,6 +11,7 @@
 pub mod egress;
 pub mod hash;
 pub mod mesh;
+pub mod mirror;
 pub mod net;
 pub mod pick;
 pub mod select;

@@ -70,7 +70,7 @@ const LAYERS: &[Layer] = &[
 
 /// What the pure crate may depend on outside its tests: data and small algorithms, no I/O, clock or Kubernetes.
 const PURE: &[&str] =
-    &["hashbrown", "ipnet", "prefix-trie", "regex", "serde", "serde_json", "thiserror", "xxhash-rust"];
+    &["hashbrown", "ipnet", "prefix-trie", "regex", "serde", "serde_json", "sha2", "thiserror", "xxhash-rust"];
 
 /// Folders of `control` that never import one another.
 const CONTROL: &[&str] = &["gateway", "egress", "ipam", "mirror", "mesh", "agent"];

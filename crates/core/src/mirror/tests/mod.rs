@@ -1,0 +1,6 @@
+//! The planner against the decision table, against itself, and against its own results.
+
+mod cases;
+mod laws;
+mod table;
+mod worlds;
