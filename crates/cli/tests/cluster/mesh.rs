@@ -86,7 +86,7 @@ fn a_sidecar_leads_to_its_application_and_endpoints_follow_scaling_under_traffic
         ensure!(answers.asked_from == ["127.0.0.1"], "not asked by its sidecar: {answers:?}");
         Ok(())
     })?;
-    let traffic = application.sending(600, 50)?;
+    let traffic = application.sending(50)?;
     let scale = |replicas: usize| {
         installation.kubectl(&format!("scale --namespace scaling deployment/app --replicas={replicas}"))?;
         until(&format!("{replicas} pods answer"), || application.is_answered_by(replicas).map(drop))
@@ -95,7 +95,7 @@ fn a_sidecar_leads_to_its_application_and_endpoints_follow_scaling_under_traffic
     scale(2)?;
     scale(1)?;
     let answers = Answers::of(traffic)?;
-    ensure!(answers.by_pod.len() >= 3, "{answers:?}");
-    ensure!(answers.answered == answers.sent, "packets were lost: {answers:?}");
+    ensure!(answers.sent > 100 && answers.by_pod.len() >= 3, "{answers:?}");
+    ensure!(answers.lost.is_empty(), "packets were lost: {answers:?}");
     application.end()
 }

@@ -4,7 +4,8 @@
 //! - `echo --udp PORT --tcp PORT --http PORT` answers `PEER NAME TEXT`: who asked, which pod answers ($NAME), and what
 //!   was sent.
 //! - `send udp|tcp ADDRESS:PORT COUNT EVERY-MS` sends numbered texts, waits for each answer, and prints one JSON line:
-//!   how many were answered, the longest gap between answers, and the peers and pods that the answers name.
+//!   how many were answered, which were not, the longest gap between answers, and the peers and pods that the answers
+//!   name. With `-` as COUNT it sends until its standard input ends.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -28,7 +29,10 @@ fn main() -> ExitCode {
             match words[..] {
                 ["pause"] => pause().await,
                 ["echo", ref ports @ ..] => echo(ports).await,
-                ["send", protocol, to, count, every] => send(protocol, to, count.parse()?, every.parse()?).await,
+                ["send", protocol, to, count, every] => {
+                    let count = if count == "-" { None } else { Some(count.parse()?) };
+                    send(protocol, to, count, every.parse()?).await
+                }
                 _ => bail!(
                     "use: pause | echo --udp PORT --tcp PORT --http PORT | send udp|tcp ADDRESS:PORT COUNT EVERY-MS"
                 ),
@@ -123,12 +127,16 @@ async fn echo_http(listener: TcpListener, name: String) -> anyhow::Result<()> {
     }
 }
 
-async fn send(protocol: &str, to: &str, count: u64, every: u64) -> anyhow::Result<()> {
+async fn send(protocol: &str, to: &str, count: Option<u64>, every: u64) -> anyhow::Result<()> {
     let mut seen = Seen::default();
     let mut last = Instant::now();
     let mut ticks = tokio::time::interval(Duration::from_millis(every.max(1)));
-    for number in 0..count {
+    let input = std::thread::spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    let mut sent = 0;
+    while count.map_or_else(|| !input.is_finished(), |count| sent < count) {
         ticks.tick().await;
+        let number = sent;
+        sent += 1;
         let answer = tokio::time::timeout(PATIENCE, ask(protocol, to, &number.to_string())).await;
         if let Ok(Ok(answer)) = answer {
             let mut words = answer.split_whitespace();
@@ -137,12 +145,15 @@ async fn send(protocol: &str, to: &str, count: u64, every: u64) -> anyhow::Resul
             *seen.names.entry(name.to_owned()).or_default() += 1;
             seen.answered += 1;
             (seen.longest_gap, last) = (seen.longest_gap.max(last.elapsed()), Instant::now());
+        } else {
+            seen.lost.push(number);
         }
     }
     let longest_gap = seen.longest_gap.max(last.elapsed());
     let line = serde_json::json!({
-        "sent": count,
+        "sent": sent,
         "answered": seen.answered,
+        "lost": seen.lost,
         "longestGapMs": u64::try_from(longest_gap.as_millis())?,
         "peers": seen.peers,
         "names": seen.names,
@@ -154,6 +165,7 @@ async fn send(protocol: &str, to: &str, count: u64, every: u64) -> anyhow::Resul
 #[derive(Default)]
 struct Seen {
     answered: u64,
+    lost: Vec<u64>,
     longest_gap: Duration,
     peers: BTreeMap<String, u64>,
     names: BTreeMap<String, u64>,

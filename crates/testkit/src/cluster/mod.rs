@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::{
     Api, Client, Config, ResourceExt,
     api::{ListParams, PostParams},
@@ -146,6 +146,9 @@ impl Cluster {
         }
         let nodes = cluster.nodes.len();
         cluster.until("all nodes are ready", async |client| Ok(ready_nodes(client).await? == nodes))?;
+        cluster.until("the default service account is there", async |client| {
+            Ok(Api::<ServiceAccount>::default_namespaced(client).get_opt("default").await?.is_some())
+        })?;
         cluster.ready_after = started.elapsed();
         Ok(cluster)
     }
