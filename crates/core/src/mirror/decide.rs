@@ -87,7 +87,7 @@ pub struct DesiredSlice {
     /// Its cluster id.
     pub cluster_id: Arc<str>,
     /// What it holds.
-    pub content: SliceContent,
+    pub content: Arc<SliceContent>,
 }
 
 /// Decides about one local name.
@@ -424,17 +424,17 @@ impl<'a> Decider<'a> {
         let mut unwanted: BTreeMap<&Arc<str>, &RecordedSlice> = recorded.into_iter().flatten().collect();
         let mut desired: Vec<(Arc<str>, DesiredSlice)> = Vec::new();
         for (name, remote, endpoints) in wanted {
-            let slice = |content| DesiredSlice {
+            let slice = |content: SliceContent| DesiredSlice {
                 remote: (*name).clone(),
                 remote_uid: remote.uid.clone(),
                 cluster_id: remote.rules.cluster_id.clone(),
-                content,
+                content: Arc::new(content),
             };
             let of_remote = unwanted.iter().filter(|(_, recorded)| recorded.remote == **name);
             match endpoints {
                 Endpoints::Exactly(groups) => {
                     for (group, want) in groups {
-                        let contents = self.of_group(group, &unwanted);
+                        let contents = of_group(group, &self.name.name, &unwanted);
                         for (index, content) in pack(&contents, want, self.world.local.slice_size) {
                             desired.push((group.slice_name(&self.name.name, index), slice(content)));
                         }
@@ -458,28 +458,6 @@ impl<'a> Decider<'a> {
         let deleted = unwanted.into_iter().filter(|(_, slice)| self.may_delete(slice));
         actions.extend(deleted.map(|(name, _)| (name.clone(), SliceAction::Delete)));
         actions
-    }
-
-    /// What the recorded slices of a group hold, by index.
-    fn of_group<'s>(
-        &self,
-        group: &SliceGroup,
-        recorded: &BTreeMap<&Arc<str>, &'s RecordedSlice>,
-    ) -> BTreeMap<usize, &'s SliceContent> {
-        let same = |slice: &RecordedSlice| slice.remote == group.remote && slice.content.family == group.family;
-        let mut left = recorded.values().filter(|slice| same(slice)).count();
-        let mut found = BTreeMap::new();
-        for index in 0..MAX_SLICES {
-            if left == 0 {
-                break;
-            }
-            let name = group.slice_name(&self.name.name, index);
-            if let Some(slice) = recorded.get(&name).filter(|slice| same(slice)) {
-                found.insert(index, &slice.content);
-                left -= 1;
-            }
-        }
-        found
     }
 
     /// A slice of a remote that is not known stays, unless its RemoteCluster is gone.
@@ -508,7 +486,29 @@ fn unmet(remote: &RemoteName, reason: Reason, message: String) -> Unmet {
     Unmet { remote: Some(remote.clone()), reason, message }
 }
 
-fn differs(recorded: &RecordedSlice, desired: &DesiredSlice, service_uid: &Arc<str>) -> bool {
+/// What the recorded slices of a group hold, by index.
+pub(super) fn of_group<'s>(
+    group: &SliceGroup,
+    service: &str,
+    recorded: &BTreeMap<&Arc<str>, &'s RecordedSlice>,
+) -> BTreeMap<usize, &'s SliceContent> {
+    let same = |slice: &RecordedSlice| slice.remote == group.remote && slice.content.family == group.family;
+    let mut left = recorded.values().filter(|slice| same(slice)).count();
+    let mut found = BTreeMap::new();
+    for index in 0..MAX_SLICES {
+        if left == 0 {
+            break;
+        }
+        let name = group.slice_name(service, index);
+        if let Some(slice) = recorded.get(&name).filter(|slice| same(slice)) {
+            found.insert(index, &*slice.content);
+            left -= 1;
+        }
+    }
+    found
+}
+
+pub(super) fn differs(recorded: &RecordedSlice, desired: &DesiredSlice, service_uid: &Arc<str>) -> bool {
     let RecordedSlice { remote, remote_uid, cluster_id, service_uid: owner, content } = recorded;
     (remote, remote_uid, cluster_id, content)
         != (&desired.remote, &desired.remote_uid, &desired.cluster_id, &desired.content)
@@ -516,6 +516,6 @@ fn differs(recorded: &RecordedSlice, desired: &DesiredSlice, service_uid: &Arc<s
 }
 
 /// The longest name of a Service.
-const MAX_NAME: usize = 63;
+pub(super) const MAX_NAME: usize = 63;
 /// More slices of one group than any Service has.
 const MAX_SLICES: usize = 1024;

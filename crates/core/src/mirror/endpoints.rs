@@ -77,16 +77,16 @@ impl EndpointPlanner<'_> {
         let mut ports = Vec::new();
         for port in &service.spec.ports {
             let number = match &port.target {
-                TargetPort::Number(number) => Some(*number),
-                TargetPort::Name(name) => source.and_then(|source| node_port_named(source, name)),
+                TargetPort::Number(number) => Ok(*number),
+                TargetPort::Name(name) => source.and_then(|source| node_port_named(source, name)).ok_or(name),
             };
             match number {
-                Some(number) => ports.push(port.endpoint(number)),
-                None => unmet.push(self.unmet(
+                Ok(number) => ports.push(port.endpoint(number)),
+                Err(name) => unmet.push(self.unmet(
                     Reason::NamedTargetPort,
                     format!(
-                        "port {} has a named targetPort that no Service of this name in {} resolves to a nodePort: \
-                         write the number",
+                        "port {} has the targetPort `{name}`, which no Service of this name in {} resolves to a \
+                         nodePort: write the number",
                         port.port, self.name
                     ),
                 )),
@@ -319,7 +319,7 @@ fn nodes_with_endpoints(slices: Option<&BTreeMap<std::sync::Arc<str>, SourceSlic
 }
 
 /// A port set as text: equal for equal sets.
-fn port_set(ports: &[EndpointPort]) -> String {
+pub(super) fn port_set(ports: &[EndpointPort]) -> String {
     let mut words: Vec<String> =
         ports.iter().map(|port| format!("{}/{}/{}", port.name, port.protocol.as_str(), port.port)).collect();
     words.sort_unstable();

@@ -16,6 +16,7 @@ mod decide;
 mod desired;
 mod endpoints;
 mod index;
+pub mod mcs;
 mod names;
 mod nodes;
 mod packing;

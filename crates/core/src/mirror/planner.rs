@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::decide::{Decision, decide};
 use super::index::{Index, node_ports};
+use super::qualify::{Disqualified, qualifies};
 use super::types::{
     Local, LocalService, Namespace, Node, NodeName, RecordedSlice, Remote, RemoteName, Role, ServiceName, Source,
     SourceSlice, SourceSlices, World,
@@ -51,6 +52,13 @@ impl Planner {
     /// Decides about a local name.
     pub fn decide(&self, name: &ServiceName) -> Decision {
         decide(&self.world, &self.index, name)
+    }
+
+    /// Whether a Service of a remote is to be mirrored: if not, why; none if there is no such Service.
+    pub fn qualifies(&self, remote: &RemoteName, source: &ServiceName) -> Result<(), Option<Disqualified>> {
+        let of = self.world.remotes.get(remote).ok_or(None)?;
+        let found = qualifies(&self.world.local, of, source)?;
+        if self.index.is_within_limit(remote, source, found.created) { Ok(()) } else { Err(Some(Disqualified::Limit)) }
     }
 
     /// Every local name about which there is something to decide.

@@ -443,7 +443,7 @@ pub struct RecordedSlice {
     /// UID of the Service that owns it.
     pub service_uid: Arc<str>,
     /// What it holds.
-    pub content: SliceContent,
+    pub content: Arc<SliceContent>,
 }
 
 /// What an EndpointSlice holds.

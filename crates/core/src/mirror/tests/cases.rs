@@ -16,7 +16,7 @@ fn settled(change: impl FnOnce(&mut Remote, &ServiceName)) -> (World, ServiceNam
 }
 
 fn contents<'a>(world: &'a World, service: &ServiceName) -> Vec<&'a SliceContent> {
-    world.local.slices.get(service).into_iter().flatten().map(|(_, slice)| &slice.content).collect()
+    world.local.slices.get(service).into_iter().flatten().map(|(_, slice)| &*slice.content).collect()
 }
 
 fn addresses(world: &World, service: &ServiceName) -> Vec<String> {
