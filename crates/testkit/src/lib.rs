@@ -47,6 +47,6 @@ pub use binaries::Binaries;
 pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
 pub use crd::{install, install_definition};
-pub use faults::{Exchange, Fault, FaultProxy, Faults, Interference, Phase, WatchStep};
+pub use faults::{Exchange, Fault, FaultProxy, Faults, Interference, Phase, TlsFront, WatchStep};
 pub use program::{Program, Signal};
 pub use reserved_address::ReservedAddress;

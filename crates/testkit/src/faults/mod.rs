@@ -26,6 +26,7 @@ pub use self::{
     fault::{Fault, Phase},
     injection::{Faults, Interference},
     script::WatchStep,
+    tls::TlsFront,
     trace::Exchange,
 };
 use crate::kubeconfig::kubeconfig;
@@ -39,6 +40,7 @@ mod script;
 mod serve;
 mod status;
 mod target;
+mod tls;
 mod trace;
 mod watch;
 
@@ -70,6 +72,11 @@ impl FaultProxy {
     /// A client of this proxy; call it within a tokio runtime.
     pub fn client(&self) -> Client {
         Client::try_from(self.config()).expect("plain HTTP needs nothing that could be missing")
+    }
+
+    /// TLS in front of this proxy.
+    pub async fn with_tls(&self) -> anyhow::Result<TlsFront> {
+        TlsFront::start(self.address).await
     }
 
     /// Writes a kubeconfig for programs that should go through this proxy.
