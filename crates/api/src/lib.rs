@@ -7,7 +7,7 @@
 //! | gateway | `egw.acnodal.io/v1` | EGW, Account, ServicePrefix, ServiceGroup, LoadBalancer, Endpoint, NodeConfig |
 //! | egress | `egressgateway.spidernet.io/v1beta1` | EgressGateway, EgressPolicy, EgressClusterPolicy, EgressTunnel, EgressEndpointSlice and their kin |
 //! | ipam | `network.openshift.io/v1` | NetNamespace, HostSubnet; annotations on Namespaces |
-//! | mirror | | a label and an annotation on Services, EndpointSlices |
+//! | mirror | `portolan.dev/v1alpha1` | RemoteCluster; a label and an annotation on Services, EndpointSlices |
 //! | mesh | `l7mp.io/v1` | VirtualService, Route, Target, Rule |
 //! | all | `portolan.dev/v1alpha1` | AddressClaim: one object per address at the edge |
 //!
@@ -54,6 +54,7 @@ macro_rules! resource {
 pub mod address_claim;
 pub mod egress;
 pub mod mesh;
+pub mod mirror;
 mod schema;
 pub mod well_known;
 
@@ -79,6 +80,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         mesh::Route::crd(),
         mesh::Target::crd(),
         mesh::Rule::crd(),
+        mirror::RemoteCluster::crd(),
     ]
     .map(schema::finished)
     .into()

@@ -68,6 +68,22 @@ pub(crate) fn subnets(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// CIDRs, at least one.
+pub(crate) fn some_subnets(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = subnets(generator);
+    schema.insert("minItems".to_owned(), 1.into());
+    schema
+}
+
+/// A duration as Go writes it.
+pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 32,
+        "pattern": r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"
+    })
+}
+
 /// As the original has it: `metadata` is required at the top level. Where an empty spec will do, one that is missing
 /// is read as empty.
 pub(crate) fn finished(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {

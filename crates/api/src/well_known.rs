@@ -28,6 +28,35 @@ pub mod egress {
     pub const DRAIN: &str = "portolan.dev/egress-drain";
 }
 
+/// Mirror: words of the original and ours.
+pub mod mirror {
+    /// Label on a local Service: `"true"` asks for its endpoints to be kept, `managed-resource` is a mirror. Annotation
+    /// on a Service of either side: `ignore`.
+    pub const BARRELMAN: &str = "tfw.io/barrelman";
+    /// Value of the label on Services that users made.
+    pub const HAND_LABELLED: &str = "true";
+    /// Value of the label on mirrors.
+    pub const MANAGED: &str = "managed-resource";
+    /// Value of the annotation: the Service is not mirrored, and its mirror is left as it is.
+    pub const IGNORE: &str = "ignore";
+    /// Label on mirrors, EndpointSlices and namespaces: the remote that they were made for.
+    pub const REMOTE: &str = "mirror.portolan.dev/remote";
+    /// Annotation on mirrors: UID of the source.
+    pub const SOURCE_UID: &str = "mirror.portolan.dev/source-uid";
+    /// Annotation on mirrors and EndpointSlices: UID of the RemoteCluster; empty for the remote of the flags.
+    pub const REMOTE_UID: &str = "mirror.portolan.dev/remote-uid";
+    /// Annotation on Services that users made: the remotes that serve them, separated by commas.
+    pub const REMOTES: &str = "mirror.portolan.dev/remotes";
+    /// Label on namespaces that were made for mirrors.
+    pub const CREATED: &str = "mirror.portolan.dev/created";
+    /// Annotation on a RemoteCluster: the hash of held deletions that may be made.
+    pub const APPROVE_DELETIONS: &str = "mirror.portolan.dev/approve-deletions";
+    /// Condition type on Services.
+    pub const PROGRAMMED: &str = "mirror.portolan.dev/Programmed";
+    /// Value of the label `endpointslice.kubernetes.io/managed-by`.
+    pub const MANAGED_BY: &str = "mirror.portolan.dev";
+}
+
 /// Condition types.
 pub mod conditions {
     /// The object is valid and was accepted.
@@ -38,6 +67,10 @@ pub mod conditions {
     pub const PROGRAMMED: &str = "Programmed";
     /// The summary: accepted and programmed.
     pub const READY: &str = "Ready";
+    /// A remote cluster can be reached.
+    pub const CONNECTED: &str = "Connected";
+    /// All of a remote cluster is known.
+    pub const SYNCED: &str = "Synced";
     /// An address is on the node that its claim names.
     pub const HELD: &str = "Held";
 }

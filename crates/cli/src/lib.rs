@@ -8,6 +8,7 @@
 //!   cli --> commands --> cluster, output --> printer --> outcome --> program
 //! ```
 
+mod barrelman;
 mod cli;
 mod cluster;
 mod commands;
@@ -29,9 +30,12 @@ use program::Program;
 
 /// Runs the command that the process was started with, for the capabilities of a table.
 pub fn main(table: &[&Capability]) -> ExitCode {
-    let words: Vec<_> = std::env::args_os().collect();
+    let (words, warnings) = barrelman::translated(std::env::args_os().collect());
     let program = Program::from_word(words.first());
     let mut printer = Printer::new();
+    for warning in warnings {
+        printer.note(&warning);
+    }
     let definition = cli::definition(program, table);
     let outcome = match definition.clone().try_get_matches_from(&words) {
         Ok(matches) => cli::run(&matches, definition, table, program, &mut printer),

@@ -5,10 +5,10 @@ use prometheus_client::registry::Registry;
 use crate::runtime::app::Ctx;
 use crate::runtime::capability::{Capability, Starter};
 use crate::runtime::webhook::{self, Webhooks};
-use crate::{egress, mesh};
+use crate::{egress, mesh, mirror};
 
 /// Every capability. A new one is a line here.
-pub const CAPABILITIES: &[&Capability] = &[&egress::CAPABILITY, &mesh::CAPABILITY];
+pub const CAPABILITIES: &[&Capability] = &[&egress::CAPABILITY, &mesh::CAPABILITY, &mirror::CAPABILITY];
 
 /// Starts capabilities, and the webhook server with their handlers if there is to be one.
 pub fn start(

@@ -11,6 +11,7 @@ pub mod egress;
 pub mod install;
 pub mod manifests;
 pub mod mesh;
+pub mod mirror;
 pub mod query;
 pub mod runtime;
 

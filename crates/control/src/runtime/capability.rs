@@ -50,6 +50,8 @@ pub struct Platform {
     pub api_server: Option<IpAddr>,
     /// Loopback range of the pods, where pods run as processes of this machine.
     pub loopback_pods: Option<IpNet>,
+    /// The operator's own namespace.
+    pub namespace: String,
 }
 
 /// Flags that cannot be used as given; the text says why.
@@ -128,6 +130,8 @@ pub struct Kind {
     pub purpose: &'static str,
     /// What of it the operator leaves on a cluster.
     pub leftover: Option<Leftover>,
+    /// Only objects in the operator's own namespace are meant.
+    pub own_namespace: bool,
 }
 
 /// What an operator leaves on a cluster when it is gone, and `portolan cleanup` removes.
@@ -159,6 +163,7 @@ impl Kind {
             named_by: None,
             purpose: "",
             leftover: None,
+            own_namespace: false,
         }
     }
 
@@ -189,6 +194,12 @@ impl Kind {
     #[must_use]
     pub const fn named_by(self, flag: &'static str) -> Self {
         Self { named_by: Some(flag), ..self }
+    }
+
+    /// The operator touches only those in its own namespace.
+    #[must_use]
+    pub const fn in_own_namespace(self) -> Self {
+        Self { own_namespace: true, ..self }
     }
 
     /// Why the operator needs to.

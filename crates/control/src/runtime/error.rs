@@ -79,6 +79,12 @@ impl Error {
         matches!(cause.as_ref(), kube::Error::Api(status) if status.code == 403)
     }
 
+    /// Whether the object to be made is there already.
+    pub fn is_already_exists(&self) -> bool {
+        let Self::Request { cause, .. } = self else { return false };
+        matches!(cause.as_ref(), kube::Error::Api(status) if status.is_already_exists())
+    }
+
     /// Whether the object of a request is gone.
     pub fn is_gone(&self) -> bool {
         let Self::Request { cause, .. } = self else { return false };

@@ -15,12 +15,14 @@ use kube::core::Request;
 use parking_lot::{Mutex, RwLock};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::backoff::{Backoff, Delays};
 use super::decode::{Page, RawObject};
 use super::metrics::{KindLabel, Metrics};
+use super::problem::RequestProblem;
 use super::store::{Key, Undecodable};
 
 /// Who receives the objects of a watch.
@@ -45,6 +47,17 @@ pub(super) trait Subscriber: Send + Sync {
     fn settled(&self) -> bool;
     /// Keys of the objects that could not be decoded.
     fn undecodable(&self) -> Vec<Key>;
+    /// Lets the subscriber's loop look at the health of the watch.
+    fn health_changed(&self);
+}
+
+/// How a watch fares.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WatchHealth {
+    /// When the API server last sent something.
+    pub contact: Option<Instant>,
+    /// Why it does not run, since its last contact.
+    pub problem: Option<RequestProblem>,
 }
 
 /// A list on its way to one subscriber: it replaces everything there when it is complete.
@@ -75,6 +88,7 @@ pub(super) struct SharedWatch {
     relist: Arc<Notify>,
     /// How many undecodable objects this watch has added to the metric of its kind.
     undecodable: Mutex<i64>,
+    health: Mutex<WatchHealth>,
 }
 
 /// Why following a list ended.
@@ -95,6 +109,33 @@ impl SharedWatch {
             subscribers: RwLock::default(),
             relist: Arc::default(),
             undecodable: Mutex::default(),
+            health: Mutex::default(),
+        }
+    }
+
+    /// How it fares.
+    pub(super) fn health(&self) -> WatchHealth {
+        self.health.lock().clone()
+    }
+
+    /// The API server sent something.
+    fn in_contact(&self) {
+        let problem = {
+            let mut health = self.health.lock();
+            health.contact = Some(Instant::now());
+            health.problem.take()
+        };
+        if problem.is_some() {
+            self.subscribers.read().iter().for_each(|subscriber| subscriber.health_changed());
+        }
+    }
+
+    /// A request failed.
+    fn failed(&self, error: &kube::Error) {
+        let problem = Some(RequestProblem::of(error));
+        let before = std::mem::replace(&mut self.health.lock().problem, problem.clone());
+        if before != problem {
+            self.subscribers.read().iter().for_each(|subscriber| subscriber.health_changed());
         }
     }
 
@@ -135,6 +176,9 @@ impl SharedWatch {
                 }
                 Err(problem) => {
                     warn!(%problem, "list failed");
+                    if let ListError::Request(error) = &problem {
+                        self.failed(error);
+                    }
                     tokio::time::sleep(delays.pause()).await;
                 }
             }
@@ -150,6 +194,7 @@ impl SharedWatch {
         let revision = loop {
             let page = request.list(&params).map_err(kube::Error::BuildRequest)?;
             let text = self.client.request_text(page).await?;
+            self.in_contact();
             let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for object in page.objects() {
                 let object = object.map_err(kube::Error::SerdeError)?;
@@ -186,6 +231,7 @@ impl SharedWatch {
                 Ok(None) => {}
                 Err(problem) => {
                     debug!(%problem, "watch broke, resuming");
+                    self.failed(&problem);
                     self.pause(delays.pause()).await;
                 }
             }
@@ -228,6 +274,7 @@ impl SharedWatch {
                 Ok(Some(event)) => event?,
             };
             seen_any = true;
+            self.in_contact();
             match event {
                 WatchEvent::Added(text) | WatchEvent::Modified(text) => {
                     let object = RawObject::new(text.get()).map_err(kube::Error::SerdeError)?;

@@ -258,6 +258,11 @@ impl<K: Kind> Store<K> {
         }
     }
 
+    /// Wakes the loop that reads this store.
+    pub(super) fn wake(&self) {
+        self.changed.notify_one();
+    }
+
     /// True when no list shows what this store must show.
     pub(super) fn needs_list(&self) -> bool {
         matches!(self.view.read().listed, Listed::Never | Listed::Invalid)

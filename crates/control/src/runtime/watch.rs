@@ -16,6 +16,8 @@ use super::metrics::Metrics;
 use super::pack::Packing;
 use super::ready::{Guard, Readiness};
 use super::shared_watch::{Listing, SharedWatch, Source, Subscriber};
+
+pub use super::shared_watch::WatchHealth;
 use super::store::{Batch, Decoded, Key, Store, Undecodable};
 use super::tasks::Tasks;
 
@@ -66,7 +68,12 @@ impl WatchRegistry {
 
     /// Subscriptions for one loop.
     pub fn watches(&self) -> Watches {
-        Watches { registry: self.clone(), changed: Arc::default(), subscribers: Vec::new() }
+        self.watches_that_wake(Arc::default())
+    }
+
+    /// Subscriptions for a loop that others wake as well.
+    pub fn watches_that_wake(&self, changed: Arc<Notify>) -> Watches {
+        Watches { registry: self.clone(), changed, subscribers: Vec::new(), shared: Vec::new() }
     }
 
     /// Starts the watches. Whoever subscribed before shares their first list; later subscribers cause another one.
@@ -77,7 +84,11 @@ impl WatchRegistry {
         }
     }
 
-    fn subscribe<K: Kind>(&self, selection: Selection<K>, changed: Arc<Notify>) -> Arc<Subscription<K>> {
+    fn subscribe<K: Kind>(
+        &self,
+        selection: Selection<K>,
+        changed: Arc<Notify>,
+    ) -> (Arc<Subscription<K>>, Arc<SharedWatch>) {
         let Selection { namespace, labels, fields, trim, packing, optional } = selection;
         let kind = K::kind(&()).into_owned();
         let path = K::url_path(&(), Some(namespace.as_str()).filter(|namespace| !namespace.is_empty()));
@@ -99,7 +110,7 @@ impl WatchRegistry {
         if is_new && registered.started {
             self.spawn(&watch);
         }
-        subscription
+        (subscription, watch)
     }
 
     fn spawn(&self, watch: &Arc<SharedWatch>) {
@@ -113,15 +124,22 @@ pub struct Watches {
     registry: WatchRegistry,
     changed: Arc<Notify>,
     subscribers: Vec<Arc<dyn Subscriber>>,
+    shared: Vec<Arc<SharedWatch>>,
 }
 
 impl Watches {
     /// Subscribes to a kind.
     pub fn add<K: Kind>(&mut self, selection: Selection<K>) -> Store<K> {
-        let subscription = self.registry.subscribe(selection, self.changed.clone());
+        let (subscription, watch) = self.registry.subscribe(selection, self.changed.clone());
         let store = subscription.store.clone();
         self.subscribers.push(subscription);
+        self.shared.push(watch);
         store
+    }
+
+    /// How the watches fare, in the order in which they were added.
+    pub fn health(&self) -> impl Iterator<Item = WatchHealth> {
+        self.shared.iter().map(|watch| watch.health())
     }
 
     /// True when every store is complete and shows our own last writes.
@@ -209,6 +227,10 @@ impl<K: Kind> Subscriber for Subscription<K> {
 
     fn undecodable(&self) -> Vec<Key> {
         self.store.undecodable().into_iter().map(|bad| bad.key).collect()
+    }
+
+    fn health_changed(&self) {
+        self.store.wake();
     }
 }
 

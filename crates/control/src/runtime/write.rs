@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::object::HasStatus;
 use kube::{Client, ResourceExt};
@@ -121,6 +122,48 @@ impl Writer {
         self.settle(sent, "annotate", &key, answer)
     }
 
+    /// Changes exactly the version of an object that was seen, by a merge patch: what it does not name stays.
+    pub async fn merge<K: Kind>(&self, store: &Store<K>, seen: &K, mut change: Value) -> Result<Wrote, Error> {
+        let key = Key::of(seen);
+        change["metadata"]["uid"] = wire(&seen.uid());
+        change["metadata"]["resourceVersion"] = wire(&seen.resource_version());
+        let params = PatchParams { field_manager: Some(self.shared.manager.clone()), ..PatchParams::default() };
+        let patch = Patch::Merge(change);
+        let sent = Sent::to(store);
+        let answer = Endpoint::<K>::of(&self.shared.client, &key).patch(Part::Object, &key.name, &params, &patch).await;
+        self.settle(sent, "patch", &key, answer)
+    }
+
+    /// Sets one condition of an object whose status belongs to others; transition times are filled in here.
+    pub async fn condition<K: Kind>(
+        &self,
+        store: &Store<K>,
+        seen: &K,
+        before: &[Condition],
+        want: Condition,
+    ) -> Result<Wrote, Error> {
+        let mut want = [want];
+        conditions::stamp(before, &mut want, jiff::Timestamp::now());
+        if conditions::find(before, &want[0].type_) == Some(&want[0]) {
+            return Ok(self.unchanged::<K>());
+        }
+        let key = Key::of(seen);
+        let body = json!({
+            "apiVersion": K::api_version(&()),
+            "kind": K::kind(&()),
+            "metadata": { "name": key.name, "uid": seen.uid() },
+            "status": { "conditions": want },
+        });
+        let params = PatchParams::apply(&self.shared.manager).force();
+        let sent = Sent::to(store);
+        let answer = Endpoint::<K>::of(&self.shared.client, &key)
+            .patch(Part::Status, &key.name, &params, &Patch::Apply(body))
+            .await;
+        let wrote = self.settle(sent, "condition", &key, answer)?;
+        self.shared.recorder.transitions(seen, before, &want);
+        Ok(wrote)
+    }
+
     /// Creates an object that must not exist yet: the name is the lock.
     pub async fn create<K: Kind + Serialize>(&self, store: &Store<K>, want: &K) -> Result<Wrote, Error> {
         let key = Key::of(want);
@@ -139,9 +182,23 @@ impl Writer {
 
     /// Deletes exactly the object that was seen, not a namesake. Gone already is fine.
     pub async fn delete<K: Kind>(&self, store: &Store<K>, seen: &K) -> Result<Wrote, Error> {
+        self.delete_if(store, seen, None).await
+    }
+
+    /// The same, but only while nobody has changed it.
+    pub async fn delete_version<K: Kind>(&self, store: &Store<K>, seen: &K) -> Result<Wrote, Error> {
+        self.delete_if(store, seen, seen.resource_version()).await
+    }
+
+    async fn delete_if<K: Kind>(
+        &self,
+        store: &Store<K>,
+        seen: &K,
+        resource_version: Option<String>,
+    ) -> Result<Wrote, Error> {
         let key = Key::of(seen);
         let uid = seen.uid();
-        let preconditions = Some(Preconditions { uid: uid.clone(), resource_version: None });
+        let preconditions = Some(Preconditions { uid: uid.clone(), resource_version });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
         let sent = Sent::to(store);
         let answer = Endpoint::<K>::of(&self.shared.client, &key).delete(&key.name, &params).await;

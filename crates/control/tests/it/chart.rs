@@ -96,7 +96,7 @@ fn values_that_cannot_work_are_refused() -> anyhow::Result<()> {
         ("nonsense=1", "nonsense"),
         ("egress.ipv4=false,egress.ipv6=false", "/egress"),
         ("webhook.failurePolicy=Perhaps", "/webhook/failurePolicy"),
-        ("capabilities={mirror}", "/capabilities"),
+        ("capabilities={gateway}", "/capabilities"),
         ("mesh.crossNamespace=perhaps", "/mesh/crossNamespace"),
         ("mesh.denyEndpoint={everything}", "/mesh/denyEndpoint"),
     ] {

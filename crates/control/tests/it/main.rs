@@ -9,6 +9,7 @@ mod examples;
 mod harness;
 mod leadership;
 mod mesh;
+mod mirror;
 mod permissions;
 mod scenarios;
 mod steady;

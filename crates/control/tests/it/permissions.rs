@@ -14,7 +14,8 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -24,6 +25,7 @@ use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterPolicy, EgressEndpointSlice, EgressGateway, EgressPolicy, EgressTunnel,
 };
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
+use portolan_api::mirror::RemoteCluster;
 use portolan_apiserver::ApiServer;
 use portolan_apiserver::auth::{Identity, Record};
 use portolan_control::CAPABILITIES;
@@ -35,8 +37,9 @@ use portolan_testkit::builders;
 use serde_json::{Value, json};
 
 use crate::egress::harness::{app, options, selector};
-use crate::harness::eventually;
+use crate::harness::{Backend, Server, eventually};
 use crate::mesh::harness::{SIDECAR, fresh_address, run_proxy};
+use crate::mirror::harness::make_namespace;
 
 /// Where the manifests put the operator, and what it is called there.
 const NAMESPACE: &str = "portolan";
@@ -52,6 +55,7 @@ async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_
     let (operator, hooks) = operator(&client_of(&server, USER))?;
     everything(&admin).await?;
     everything_of_the_mesh(&admin).await?;
+    everything_of_the_mirror(&admin).await?;
     hooks.rotate_now();
     let mut asked = BTreeSet::new();
     eventually("the Secret was written anew", async || {
@@ -161,9 +165,16 @@ fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
         schedule: webhook::Schedule::default(),
         linger: Duration::ZERO,
     };
-    let platform = Platform::default();
-    let starters: Result<Vec<_>, _> =
-        CAPABILITIES.iter().map(|capability| (capability.configure)(&capability.defaults(), &platform)).collect();
+    let platform = Platform { namespace: NAMESPACE.to_owned(), ..Platform::default() };
+    let starters: Result<Vec<_>, _> = CAPABILITIES
+        .iter()
+        .map(|capability| {
+            let command = (capability.options)(clap::Command::new(capability.name).no_binary_name(true));
+            let flags: &[&str] =
+                if capability.name == "mirror" { &["--mirror-allow-loopback-remotes"] } else { Default::default() };
+            (capability.configure)(&command.get_matches_from(flags), &platform)
+        })
+        .collect();
     let (starters, mut started) = (starters?, Ok(None));
     let process =
         Process::start(client.clone(), Options { election: Some(election), ..options() }, |ctx, registry| {
@@ -300,6 +311,73 @@ impl Grant {
                 == (record.group.as_str(), resource.as_str(), record.verb.as_str())
             && self.name.as_ref().is_none_or(|name| *name == record.name)
     }
+}
+
+/// Gives the mirror a reason for everything it can do.
+async fn everything_of_the_mirror(admin: &Client) -> anyhow::Result<()> {
+    let remote = Server::start(Backend::Embedded).await?;
+    for namespace in ["kube-system", "shop"] {
+        make_namespace(&remote.client, namespace).await?;
+    }
+    let nodes = Api::<Node>::all(remote.client.clone());
+    let node = |name: &str, address: &str| {
+        let status = json!({
+            "conditions": [{ "type": "Ready", "status": "True" }],
+            "addresses": [{ "type": "InternalIP", "address": address }],
+        });
+        serde_json::from_value::<Node>(json!({ "metadata": { "name": name }, "status": status }))
+    };
+    nodes.create(&PostParams::default(), &node("n1", "10.91.0.1")?).await?;
+    let sources = Api::<Service>::namespaced(remote.client.clone(), "shop");
+    let spec = json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30080 }] });
+    let source = json!({ "metadata": { "name": "web" }, "spec": spec });
+    sources.create(&PostParams::default(), &serde_json::from_value(source)?).await?;
+    let secrets = Api::<Secret>::namespaced(admin.clone(), NAMESPACE);
+    let kubeconfig = std::fs::read_to_string(&remote.kubeconfig)?;
+    let secret = json!({ "metadata": { "name": "east" }, "stringData": { "kubeconfig": kubeconfig } });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    // Endpoints of Barrelman on a Service that asks for endpoints.
+    let labels = json!({ "tfw.io/barrelman": "true" });
+    let here = |namespace: &str| Api::<Service>::namespaced(admin.clone(), namespace);
+    let hand = json!({
+        "metadata": { "name": "hand", "labels": labels }, "spec": { "ports": [{ "port": 80, "targetPort": 30080 }] },
+    });
+    here("default").create(&PostParams::default(), &serde_json::from_value(hand)?).await?;
+    let endpoints = Api::<Endpoints>::namespaced(admin.clone(), "default");
+    let old = json!({ "metadata": { "name": "hand", "labels": labels } });
+    endpoints.create(&PostParams::default(), &serde_json::from_value(old)?).await?;
+    let remotes = Api::<RemoteCluster>::all(admin.clone());
+    let east = json!({
+        "apiVersion": "portolan.dev/v1alpha1", "kind": "RemoteCluster", "metadata": { "name": "east" },
+        "spec": {
+            "credentials": { "kubeconfigSecret": { "name": "east" } },
+            "addresses": { "allowedCIDRs": ["10.91.0.0/16"] },
+            "adoptBarrelman": true,
+        },
+    });
+    remotes.create(&PostParams::default(), &serde_json::from_value(east)?).await?;
+    let mirrors = here("shop");
+    eventually("a source is mirrored", async || Ok(mirrors.get_opt("web").await?.is_some())).await?;
+    eventually("old Endpoints go", async || Ok(endpoints.get_opt("hand").await?.is_none())).await?;
+    nodes.create(&PostParams::default(), &node("n2", "10.91.0.2")?).await?;
+    let slices = Api::<EndpointSlice>::namespaced(admin.clone(), "default");
+    let of_hand = ListParams::default().labels("kubernetes.io/service-name=hand");
+    eventually("a slice is replaced", async || {
+        let slices = slices.list(&of_hand).await?;
+        Ok(slices.items.iter().flat_map(|slice| slice.endpoints.iter().flatten()).count() == 2)
+    })
+    .await?;
+    let unlabelled = Patch::Merge(json!({ "metadata": { "labels": { "tfw.io/barrelman": null } } }));
+    here("default").patch("hand", &PatchParams::default(), &unlabelled).await?;
+    eventually("slices go", async || Ok(slices.list(&of_hand).await?.items.is_empty())).await?;
+    let node_ports = Patch::Merge(json!({ "spec": { "mirrorType": "NodePort" } }));
+    remotes.patch("east", &PatchParams::default(), &node_ports).await?;
+    eventually("a mirror is changed", async || {
+        Ok(mirrors.get("web").await?.spec.is_some_and(|spec| spec.type_.as_deref() == Some("NodePort")))
+    })
+    .await?;
+    remotes.delete("east", &DeleteParams::default()).await?;
+    eventually("mirrors go with their remote", async || Ok(mirrors.get_opt("web").await?.is_none())).await
 }
 
 fn grants() -> anyhow::Result<BTreeSet<Grant>> {

@@ -7,13 +7,13 @@ mod gateway;
 mod policy;
 mod words;
 
+pub(super) use crate::runtime::selector::{labels, selector};
 pub(super) use gateway::{CheckedGateway, Gateways, gateways};
 pub(super) use policy::{PolicyView, policy, resolve};
 pub(super) use words::{node_mode_warning, policy_warnings};
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use portolan_core::select::{Expression, Labels, Operator, Selector};
 
 /// Why an object is not accepted: a reason from the vocabulary, and what to do.
@@ -40,24 +40,6 @@ impl Default for Families {
     fn default() -> Self {
         Self { ipv4: true, ipv6: true }
     }
-}
-
-/// The planner's selector for one of the API.
-pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, String> {
-    let labels = selector.match_labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()));
-    let mut expressions = Vec::new();
-    for expression in selector.match_expressions.iter().flatten() {
-        let values = || expression.values.iter().flatten().map(|value| value.as_str().into()).collect();
-        let operator = match expression.operator.as_str() {
-            "In" => Operator::In(values()),
-            "NotIn" => Operator::NotIn(values()),
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
-            other => return Err(format!("operator `{other}` is none of In, NotIn, Exists, DoesNotExist")),
-        };
-        expressions.push(Expression { key: expression.key.as_str().into(), operator });
-    }
-    Ok(Selector { labels: labels.collect(), expressions })
 }
 
 /// A selector that matches nothing, unlike an empty one.
@@ -112,11 +94,6 @@ fn term_of(term: &str) -> Result<Expression, String> {
     } else {
         expression(term, Operator::Exists)
     }
-}
-
-/// The planner's labels.
-pub(super) fn labels(metadata: &kube::api::ObjectMeta) -> Labels {
-    metadata.labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
 #[cfg(test)]

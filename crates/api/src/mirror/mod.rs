@@ -1,0 +1,5 @@
+//! Mirror: the Services of remote clusters, kept here.
+
+mod remote_cluster;
+
+pub use remote_cluster::*;

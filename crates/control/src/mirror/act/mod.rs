@@ -1,0 +1,116 @@
+//! Decisions -> due writes. A failure of one object delays no other.
+
+pub(super) mod acting;
+mod adoption;
+mod gone;
+mod services;
+mod slices;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_core::mirror::{Action, Change, RemoteName, ServiceName};
+use tokio::time::Instant;
+
+use self::acting::Parts;
+use self::services::Written;
+use super::model::{Model, Touched};
+use super::observe::Cache;
+use super::settings::Options;
+use super::status;
+use crate::runtime::due::{DueWrites, Pace, WriteQueues};
+
+/// Everything that is yet to be written in this term.
+pub(super) struct Writes {
+    services: DueWrites<ServiceName, Written>,
+    slices: DueWrites<ServiceName>,
+    /// Endpoints of Barrelman on Services that are ours now.
+    endpoints: DueWrites<ServiceName>,
+    /// RemoteClusters that seem to be gone.
+    gone: DueWrites<Arc<str>, bool>,
+    conditions: DueWrites<ServiceName>,
+    remotes: DueWrites<RemoteName>,
+}
+
+impl Writes {
+    pub(super) fn new(queues: &WriteQueues, options: &Options) -> Self {
+        let quick = |at_once| Pace { at_once, budget: PASS, ..Pace::URGENT };
+        Self {
+            services: queues.queue("mirror services", quick(options.service_writes)),
+            slices: queues.queue("mirror slices", quick(options.slice_writes)),
+            endpoints: queues.queue("mirror endpoints", Pace::STATUS),
+            gone: queues.queue("mirror gone remotes", Pace::STATUS),
+            conditions: queues.queue("mirror conditions", Pace::STATUS),
+            remotes: queues.queue("mirror remotes", Pace { interval: STATUS_INTERVAL, ..Pace::STATUS }),
+        }
+    }
+
+    /// Takes up what may differ.
+    pub(super) fn add(&mut self, touched: Touched, model: &Model, cache: &Cache) {
+        let Touched { names, remotes } = touched;
+        self.services.extend(names.iter().cloned());
+        self.slices.extend(names.iter().cloned());
+        self.endpoints.extend(names.iter().filter(|name| adoption::is_due(cache, name)).cloned());
+        self.conditions.extend(names);
+        self.remotes.extend(remotes);
+        self.gone.extend(model.suspects().into_keys());
+    }
+
+    /// Writes Services and EndpointSlices; gives what changed by it.
+    pub(super) async fn objects(&mut self, parts: &Parts<'_>, model: &mut Model) -> BTreeSet<ServiceName> {
+        let mut names = BTreeSet::new();
+        let acting = parts.acting(model);
+        let ended = self.gone.pass(|uid, _| gone::prepare(&acting, uid)).await;
+        for (uid, is_gone) in ended {
+            if is_gone.is_ok_and(|is_gone| is_gone) {
+                names.extend(model.gone(uid));
+            }
+        }
+        let acting = parts.acting(model);
+        let ended = self.services.pass(|name, _| services::prepare(&acting, name)).await;
+        for (name, written) in ended {
+            let action = model.decisions.get(&name).map_or(&Action::None, |decision| &decision.action);
+            parts.metrics.service(action, written.is_ok());
+            match written {
+                Ok(Written::Deleted { remote: Some(remote) }) => model.deleted(&remote, Instant::now()),
+                Ok(Written::NodePortsRefused) => {
+                    names.extend(model.planner.change(Change::RefusedNodePorts(name, true)));
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let acting = parts.acting(model);
+        for (_, written) in self.slices.pass(|name, _| slices::prepare(&acting, name)).await {
+            parts.metrics.endpoints(written.is_ok());
+        }
+        self.endpoints.pass(|name, _| adoption::prepare(&acting, name)).await;
+        names
+    }
+
+    /// Writes what only shows what was done.
+    pub(super) async fn views(&mut self, parts: &Parts<'_>, model: &Model) {
+        let acting = parts.acting(model);
+        self.conditions.pass(|name, _| status::prepare_service(&acting, name)).await;
+        self.remotes.pass(|name, _| status::prepare_remote(&acting, name)).await;
+    }
+
+    /// When the next write is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let Self { services, slices, endpoints, gone, conditions, remotes } = self;
+        let due = [
+            services.next_due(),
+            slices.next_due(),
+            endpoints.next_due(),
+            gone.next_due(),
+            conditions.next_due(),
+            remotes.next_due(),
+        ];
+        due.into_iter().flatten().min()
+    }
+}
+
+/// A pass ends after this time, so that what changes meanwhile is seen.
+const PASS: Duration = Duration::from_millis(500);
+/// One RemoteCluster's status is written at most this often.
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);

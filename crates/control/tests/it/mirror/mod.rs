@@ -1,0 +1,8 @@
+//! The mirror: two clusters, with sources in the one and an operator in the other.
+
+mod attacks;
+mod defects;
+pub(crate) mod harness;
+mod life;
+mod query;
+mod remotes;
