@@ -81,7 +81,10 @@ impl<'a> Application<'a> {
 
     pub(crate) fn end(self) -> anyhow::Result<()> {
         let Self { installation, namespace, .. } = self;
-        installation.kubectl(&format!("delete namespace {namespace} --timeout=5m")).map(drop)
+        installation.kubectl(&format!("delete namespace {namespace} --wait=false"))?;
+        // Its pods would serve on for a while, for traffic that nobody sends any more.
+        installation.kubectl(&format!("delete pods --all --namespace {namespace} --grace-period=1 --wait=false"))?;
+        installation.kubectl(&format!("wait namespace/{namespace} --for=delete --timeout=5m")).map(drop)
     }
 }
 

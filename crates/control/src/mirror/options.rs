@@ -267,6 +267,7 @@ impl MirrorArgs {
             },
             google_key_file: self.mirror_google_key,
             google_metadata_host: self.mirror_google_metadata_host,
+            ..Options::default()
         })
     }
 

@@ -24,6 +24,8 @@ pub struct Options {
     pub service_writes: usize,
     /// Most writes in a second; twice as many at once.
     pub write_qps: u32,
+    /// One RemoteCluster's status is written at most this often.
+    pub status_interval: Duration,
     /// How often everything is decided anew.
     pub resync_period: Duration,
     /// Remotes may be on this machine: for tests.
@@ -46,6 +48,7 @@ impl Default for Options {
             slice_writes: 4,
             service_writes: 2,
             write_qps: 200,
+            status_interval: Duration::from_secs(5),
             resync_period: Duration::from_hours(2),
             allow_loopback: false,
             gke: gke::Options::default(),

@@ -42,7 +42,7 @@ impl Writes {
             endpoints: queues.queue("mirror endpoints", Pace::STATUS),
             gone: queues.queue("mirror gone remotes", Pace::STATUS),
             conditions: queues.queue("mirror conditions", Pace::STATUS),
-            remotes: queues.queue("mirror remotes", Pace { interval: STATUS_INTERVAL, ..Pace::STATUS }),
+            remotes: queues.queue("mirror remotes", Pace { interval: options.status_interval, ..Pace::STATUS }),
         }
     }
 
@@ -112,5 +112,3 @@ impl Writes {
 
 /// A pass ends after this time, so that what changes meanwhile is seen.
 const PASS: Duration = Duration::from_millis(500);
-/// One RemoteCluster's status is written at most this often.
-const STATUS_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! What these tests share: a local cluster with an operator, and a remote one with nodes and Services.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
@@ -56,7 +57,8 @@ impl World {
         let local_server = Server::start(backend).await?;
         let remote_server = Server::start(Backend::Embedded).await?;
         let (local, remote) = (local_server.client.clone(), remote_server.client.clone());
-        for definition in portolan_api::crds() {
+        let definitions = portolan_api::crds().into_iter();
+        for definition in definitions.filter(|definition| definition.spec.names.kind == "RemoteCluster") {
             install_definition(local.clone(), definition).await?;
         }
         let remotes = Api::<RemoteCluster>::all(local.clone());
@@ -77,7 +79,12 @@ impl World {
     }
 
     pub(crate) fn options(&self) -> mirror::Options {
-        mirror::Options { operator_namespace: self.home.clone(), allow_loopback: true, ..mirror::Options::default() }
+        mirror::Options {
+            operator_namespace: self.home.clone(),
+            allow_loopback: true,
+            status_interval: Duration::from_millis(100),
+            ..mirror::Options::default()
+        }
     }
 
     pub(crate) async fn operator(&self) -> anyhow::Result<Operator> {
@@ -376,7 +383,7 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
 pub(crate) async fn stays(what: &str, check: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     for _ in 0..10 {
         ensure!(check().await?, "{what}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }
