@@ -101,6 +101,10 @@ impl Model {
         self.follow_remotes(cache, context, now, touched);
         if self.resync_at <= now {
             self.resync_at = now + jittered(options.resync_period);
+            let refused = self.planner.world().local.refused_node_ports.clone();
+            for name in refused {
+                touched.names.extend(self.planner.change(Change::RefusedNodePorts(name, false)));
+            }
             touched.names.extend(self.planner.names());
         }
         *touched = self.redecide(std::mem::take(touched));

@@ -208,7 +208,9 @@ impl Reading {
             let changed = self.cache.services.get(&key).map(|service| source(&service, rules));
             let known = planner.world().remotes.get(name).and_then(|remote| remote.services.get(&service_name(&key)));
             if known != changed.as_ref() {
+                let local_name = rules.local_name(&service_name(&key));
                 names.extend(planner.change(Change::Source(name.clone(), service_name(&key), changed)));
+                names.extend(planner.change(Change::RefusedNodePorts(local_name, false)));
             }
         }
         names

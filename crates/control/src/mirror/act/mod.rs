@@ -6,7 +6,7 @@ mod gone;
 mod services;
 mod slices;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use crate::runtime::due::{DueWrites, Pace, WriteQueues};
 /// Everything that is yet to be written in this term.
 pub(super) struct Writes {
     services: DueWrites<ServiceName, Written>,
+    /// How often the nodePorts of a mirror were refused.
+    refusals: BTreeMap<ServiceName, u32>,
     slices: DueWrites<ServiceName>,
     /// Endpoints of Barrelman on Services that are ours now.
     endpoints: DueWrites<ServiceName>,
@@ -38,6 +40,7 @@ impl Writes {
         let quick = |at_once| Pace { at_once, budget: PASS, ..Pace::URGENT };
         Self {
             services: queues.queue("mirror services", quick(options.service_writes)),
+            refusals: BTreeMap::new(),
             slices: queues.queue("mirror slices", quick(options.slice_writes)),
             endpoints: queues.queue("mirror endpoints", Pace::STATUS),
             gone: queues.queue("mirror gone remotes", Pace::STATUS),
@@ -68,10 +71,18 @@ impl Writes {
             }
         }
         let acting = parts.acting(model);
-        let ended = self.services.pass(|name, _| services::prepare(&acting, name)).await;
+        let is_last_try = |name: &ServiceName| self.refusals.get(name).is_some_and(|times| *times >= MOST_REFUSALS);
+        let ended = self.services.pass(|name, _| services::prepare(&acting, name, is_last_try(name))).await;
         for (name, written) in ended {
             let action = model.decisions.get(&name).map_or(&Action::None, |decision| &decision.action);
             parts.metrics.service(action, written.is_ok());
+            match &written {
+                Err(problem) if services::refuses_node_ports(problem) => {
+                    *self.refusals.entry(name.clone()).or_default() += 1;
+                }
+                Err(_) => {}
+                Ok(_) => drop(self.refusals.remove(&name)),
+            }
             match written {
                 Ok(Written::Deleted { remote: Some(remote) }) => model.deleted(&remote, Instant::now()),
                 Ok(Written::NodePortsRefused) => {
@@ -97,7 +108,7 @@ impl Writes {
 
     /// When the next write is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let Self { services, slices, endpoints, gone, conditions, remotes } = self;
+        let Self { services, refusals: _, slices, endpoints, gone, conditions, remotes } = self;
         let due = [
             services.next_due(),
             slices.next_due(),
@@ -112,3 +123,5 @@ impl Writes {
 
 /// A pass ends after this time, so that what changes meanwhile is seen.
 const PASS: Duration = Duration::from_millis(500);
+/// Refusals of nodePorts after which one more is believed.
+const MOST_REFUSALS: u32 = 5;

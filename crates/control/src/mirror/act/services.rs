@@ -38,7 +38,7 @@ pub(in crate::mirror) enum Written {
 }
 
 /// Writes what the decision about a name says.
-pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName) -> Prepared<Written> {
+pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName, is_last_try: bool) -> Prepared<Written> {
     let Acting { writer, cache, model, rate, events, metrics, .. } = *acting;
     let Some(decision) = model.decisions.get(name) else { return Prepared::Nothing };
     let key = service_key(name);
@@ -66,7 +66,7 @@ pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName) -> Prepared<Writt
                     make_namespace(&writer, &namespaces, &namespace).await?;
                 }
                 rate.take().await;
-                add(&writer, &store, &key, &want).await
+                add(&writer, &store, &key, &want, is_last_try).await
             })
         }
         (Action::Update(want), Some(seen)) => {
@@ -79,7 +79,9 @@ pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName) -> Prepared<Writt
             Prepared::write(async move {
                 rate.take().await;
                 match writer.merge(&store, seen.as_ref(), change).await {
-                    Err(problem) if asks_for_ports && refuses(&problem, "nodePort") => Ok(Written::NodePortsRefused),
+                    Err(problem) if is_last_try && asks_for_ports && refuses_node_ports(&problem) => {
+                        Ok(Written::NodePortsRefused)
+                    }
                     written => {
                         written?;
                         if adopts {
@@ -159,7 +161,13 @@ fn namespace(name: &str, remote: &RemoteName) -> Namespace {
     }
 }
 
-async fn add(writer: &Writer, store: &Store<Service>, key: &Key, want: &DesiredMirror) -> Result<Written, Error> {
+async fn add(
+    writer: &Writer,
+    store: &Store<Service>,
+    key: &Key,
+    want: &DesiredMirror,
+    is_last_try: bool,
+) -> Result<Written, Error> {
     let object = |families: bool| -> Result<Service, Error> {
         let mut spec = spec(&want.spec, want.copy.session_affinity);
         if want.spec.headless {
@@ -177,7 +185,9 @@ async fn add(writer: &Writer, store: &Store<Service>, key: &Key, want: &DesiredM
             .map_err(|problem| Error::Invalid { what: format!("create Service {key}"), problem: problem.to_string() })
     };
     match writer.create(store, &object(true)?).await {
-        Err(problem) if want.spec.service_type == ServiceType::NodePort && refuses(&problem, "nodePort") => {
+        Err(problem)
+            if is_last_try && want.spec.service_type == ServiceType::NodePort && refuses_node_ports(&problem) =>
+        {
             Ok(Written::NodePortsRefused)
         }
         // This cluster lacks a family of the source: its endpoints say so.
@@ -187,6 +197,12 @@ async fn add(writer: &Writer, store: &Store<Service>, key: &Key, want: &DesiredM
         }
         made => made.map(|_| Written::Added),
     }
+}
+
+/// Whether the API server refused an object because of its nodePorts. A port is free a moment after its Service is gone,
+/// so a refusal is believed only when it lasts.
+pub(super) fn refuses_node_ports(problem: &Error) -> bool {
+    refuses(problem, "nodePort")
 }
 
 /// Whether the API server refused an object because of this field.
