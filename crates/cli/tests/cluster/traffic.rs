@@ -28,7 +28,7 @@ pub(crate) struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    /// Applies its objects, changed as told, and waits until they are in force.
+    /// Applies its objects, changed by this function, and waits until they are in force.
     pub(crate) fn start(
         installation: &'a Installation,
         namespace: &'a str,

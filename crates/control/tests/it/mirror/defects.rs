@@ -452,10 +452,21 @@ async fn freed_name_is_mirrored_at_once(backend: Backend) -> anyhow::Result<()> 
 
 async fn resync_costs_no_call(backend: Backend) -> anyhow::Result<()> {
     let world = one_source(backend, json!({})).await?;
+    // Its condition is looked at each time, too.
+    let labels = json!({ "tfw.io/barrelman": "true" });
+    let ports = json!([{ "port": 80, "targetPort": 30500 }]);
+    world
+        .local_service(json!({ "metadata": { "name": "hand", "labels": labels }, "spec": { "ports": ports } }))
+        .await?;
     let options =
         portolan_control::mirror::Options { resync_period: std::time::Duration::from_millis(50), ..world.options() };
     let operator = world.operator_with(options).await?;
     world.endpoints_are("web", &["10.1.0.1:30080/TCP"]).await?;
+    eventually("the Service has its condition", async || {
+        let conditions = world.services().get("hand").await?.status.and_then(|status| status.conditions);
+        Ok(conditions.is_some_and(|conditions| conditions.iter().any(|one| one.status == "True")))
+    })
+    .await?;
     world.ready("east").await?;
     let label = portolan_control::runtime::metrics::CapabilityLabel { capability: "mirror" };
     let reconciles = || operator.process.ctx().metrics.reconciles.get_or_create(&label).get();
