@@ -8,6 +8,7 @@
 //! | egress | `egressgateway.spidernet.io/v1beta1` | EgressGateway, EgressPolicy, EgressClusterPolicy, EgressTunnel, EgressEndpointSlice and their kin |
 //! | ipam | `network.openshift.io/v1` | NetNamespace, HostSubnet; annotations on Namespaces |
 //! | mirror | `portolan.dev/v1alpha1` | RemoteCluster; a label and an annotation on Services, EndpointSlices |
+//! | mirror | `multicluster.x-k8s.io/v1beta1` | ServiceExport, ServiceImport, as Kubernetes defines them |
 //! | mesh | `l7mp.io/v1` | VirtualService, Route, Target, Rule |
 //! | all | `portolan.dev/v1alpha1` | AddressClaim: one object per address at the edge |
 //!
@@ -84,4 +85,10 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     ]
     .map(schema::finished)
     .into()
+}
+
+/// The definitions of the Multi-Cluster Services API. They belong to Kubernetes and not to us, so they are installed only
+/// where nobody else has.
+pub fn mcs_crds() -> Vec<CustomResourceDefinition> {
+    [mirror::ServiceExport::crd(), mirror::ServiceImport::crd()].map(schema::finished).into()
 }

@@ -47,10 +47,12 @@ pub mod mirror {
     pub const REMOTE_UID: &str = "mirror.portolan.dev/remote-uid";
     /// Annotation on Services that users made: the remotes that serve them, separated by commas.
     pub const REMOTES: &str = "mirror.portolan.dev/remotes";
-    /// Label on namespaces that were made for mirrors.
+    /// Label on namespaces that were made for mirrors, on ServiceImports, and on the Services derived from these.
     pub const CREATED: &str = "mirror.portolan.dev/created";
     /// Annotation on a RemoteCluster: the hash of held deletions that may be made.
     pub const APPROVE_DELETIONS: &str = "mirror.portolan.dev/approve-deletions";
+    /// Annotation on ServiceImports: keys of the labels and annotations that they have from exports.
+    pub const EXPORTED_KEYS: &str = "mirror.portolan.dev/exported-keys";
     /// Condition type on Services.
     pub const PROGRAMMED: &str = "mirror.portolan.dev/Programmed";
     /// Value of the label `endpointslice.kubernetes.io/managed-by`.

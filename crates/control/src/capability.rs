@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn the_kinds_of_ours_are_those_of_the_custom_resource_definitions() {
         let mut defined: BTreeMap<String, (String, String, bool)> = BTreeMap::new();
-        for definition in portolan_api::crds() {
+        for definition in portolan_api::crds().into_iter().chain(portolan_api::mcs_crds()) {
             let spec = definition.spec;
             let served = spec.versions.iter().find(|version| version.served).map(|version| version.name.clone());
             let name = format!("{}.{}", spec.names.plural, spec.group);

@@ -28,7 +28,14 @@ pub async fn definitions(client: &Client) -> Result<(), Error> {
     // dynamic objects: reading answers into the whole type of a definition costs more code than all the rest here
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let definitions = portolan_api::crds();
+    let mut definitions = portolan_api::crds();
+    for definition in portolan_api::mcs_crds() {
+        // They are not ours: if they are there, they stay as they are.
+        let found = api.get_opt(&definition.name_any()).await;
+        if found.is_ok_and(|found| found.is_none()) {
+            definitions.push(definition);
+        }
+    }
     for definition in &definitions {
         let name = definition.name_any();
         let applied = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(definition)).await;

@@ -95,6 +95,26 @@ pub struct RemoteClusterSpec {
     /// Serves Services labelled `tfw.io/barrelman: "true"` that name no remote. The oldest such object wins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default: bool,
+    /// Shares Services with the remote by the Multi-Cluster Services API: ServiceExports of both clusters become
+    /// ServiceImports here. Empty means no.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mcs: Mcs,
+}
+
+/// Whether Services are shared by the Multi-Cluster Services API.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.enabled) && self.enabled || !has(self.mirrorServices) || self.mirrorServices",
+    "message": "spec.mcs.mirrorServices can be false only if spec.mcs.enabled is true: else nothing of the remote is used"
+}]))]
+pub struct Mcs {
+    /// Imports what the remote exports.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub enabled: bool,
+    /// Mirrors Services that are not exported, too. Empty means true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror_services: Option<bool>,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -10,21 +10,27 @@ use crate::printer::Printer;
 
 /// Print the custom resource definitions as YAML
 ///
-/// They go to stdout, or with --output-dir into one file each, whose names go to stdout.
+/// They go to stdout, or with --output-dir into one file each, whose names go to stdout. Those of the Multi-Cluster
+/// Services API belong to Kubernetes and may be installed already, with more versions: they are printed only if asked for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   portolan crds | kubectl apply --server-side -f -
-  portolan crds --output-dir deploy/crds")]
+  portolan crds --output-dir deploy/crds
+  portolan crds --mcs | kubectl create -f -")]
 pub(crate) struct Args {
     /// Folder to write one file per kind to; created if missing
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     output_dir: Option<PathBuf>,
+
+    /// Print ServiceExport and ServiceImport instead, for clusters that do not have them
+    #[arg(long, help_heading = "Output")]
+    mcs: bool,
 }
 
 pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
-    let Args { output_dir } = args;
-    let crds = portolan_api::crds();
+    let Args { output_dir, mcs } = args;
+    let crds = if mcs { portolan_api::mcs_crds() } else { portolan_api::crds() };
     match output_dir {
         Some(folder) => {
             for file in write(&crds, &folder)? {

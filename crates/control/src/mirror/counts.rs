@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan_api::mirror::UnmetService;
-use portolan_core::mirror::{Decision, Reason, RemoteName, Row, ServiceName};
+use portolan_core::mirror::{Decision, Reason, RemoteName, Row, ServiceName, Unmet};
 
 use super::model::Model;
 
@@ -36,24 +36,14 @@ impl Counts {
         for (name, decision) in &model.decisions {
             counts.add(model, remote, name, decision);
         }
+        for (name, decision) in &model.clusterset.decisions {
+            counts.add_unmet(remote, name, &decision.unmet);
+        }
         counts
     }
 
     fn add(&mut self, model: &Model, remote: &RemoteName, name: &ServiceName, decision: &Decision) {
-        let mut is_unmet = false;
-        for unmet in decision.unmet.iter().filter(|unmet| unmet.remote.as_ref() == Some(remote)) {
-            *self.unmet.entry(unmet.reason).or_default() += 1;
-            is_unmet = true;
-            if self.first.len() < MOST_NAMED {
-                self.first.push(UnmetService {
-                    namespace: name.namespace.to_string(),
-                    name: name.name.to_string(),
-                    reason: unmet.reason.as_str().to_owned(),
-                    message: unmet.message.clone(),
-                });
-            }
-        }
-        self.unmet_services += usize::from(is_unmet);
+        self.add_unmet(remote, name, &decision.unmet);
         if decision.remote.as_ref() != Some(remote) {
             return;
         }
@@ -69,6 +59,23 @@ impl Counts {
             | Row::Unknown => {}
         }
         self.pending += usize::from(!decision.is_settled() && model.may_delete(decision));
+    }
+
+    fn add_unmet(&mut self, remote: &RemoteName, name: &ServiceName, unmet: &[Unmet]) {
+        let mut is_unmet = false;
+        for unmet in unmet.iter().filter(|unmet| unmet.remote.as_ref() == Some(remote)) {
+            *self.unmet.entry(unmet.reason).or_default() += 1;
+            is_unmet = true;
+            if self.first.len() < MOST_NAMED {
+                self.first.push(UnmetService {
+                    namespace: name.namespace.to_string(),
+                    name: name.name.to_string(),
+                    reason: unmet.reason.as_str().to_owned(),
+                    message: unmet.message.clone(),
+                });
+            }
+        }
+        self.unmet_services += usize::from(is_unmet);
     }
 }
 

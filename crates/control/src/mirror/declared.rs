@@ -24,6 +24,8 @@ pub(super) struct Declared {
     pub(super) checked: CheckedRules,
     pub(super) target: Result<Target, Problem>,
     pub(super) paused: bool,
+    /// Services are shared with it by the Multi-Cluster Services API.
+    pub(super) shares: bool,
     /// The hash of held deletions that may be made.
     pub(super) approved: Option<String>,
     /// Creation time: of two that are the same cluster, the older one is used.
@@ -93,6 +95,7 @@ fn of_object(
         checked,
         target: secrets.target(object),
         paused: object.spec.paused,
+        shares: object.spec.mcs.enabled,
         approved: object.annotations().get(APPROVE_DELETIONS).cloned(),
         created: created(object.meta()),
         recorded_identity: object.status.as_ref().and_then(|status| status.cluster_uid.as_deref()).map(Arc::from),
@@ -112,6 +115,7 @@ fn of_flags(options: &Options) -> Option<(RemoteName, Declared)> {
         checked: CheckedRules { rules: flags.rules.clone(), stale_after: STALE_AFTER },
         target: Ok(target),
         paused: false,
+        shares: false,
         approved: flags.approved.clone(),
         // Older than any object.
         created: i64::MIN,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Service;
 use portolan_core::mirror::{Reason, RemoteName, Role, ServiceName};
 
+use super::mcs::Clusterset;
 use super::model::{Model, concerns};
 use super::observe::{Cache, service_key};
 use super::remote::Moved;
@@ -74,6 +75,33 @@ impl Reported {
                 unmet.remote.as_ref().and_then(|remote| cache.remotes.get(&Key::of_cluster(remote)))
             {
                 let note = format!("Service {name}: {}", unmet.message);
+                events.recorder.record(remote.as_ref(), EventType::Warning, &details(&note));
+            }
+        }
+        if !reasons.is_empty() {
+            self.reasons.insert(name.clone(), reasons);
+        }
+    }
+
+    /// Reports what is unmet about an import and was not before.
+    pub(super) fn follow_import(
+        &mut self,
+        events: &MirrorEvents,
+        cache: &Cache,
+        clusterset: &Clusterset,
+        name: &ServiceName,
+    ) {
+        let unmet = clusterset.decisions.get(name).map(|decision| &decision.unmet[..]).unwrap_or_default();
+        let reasons: BTreeSet<_> = unmet.iter().map(|unmet| (unmet.remote.clone(), unmet.reason)).collect();
+        let before = self.reasons.remove(name).unwrap_or_default();
+        for unmet in unmet.iter().filter(|unmet| !before.contains(&(unmet.remote.clone(), unmet.reason))) {
+            let details = |note| EventDetails { reason: unmet.reason.as_str(), action: "Import", note };
+            if let Some(import) = cache.imports.get(&service_key(name)) {
+                events.recorder.record(import.as_ref(), EventType::Warning, &details(&unmet.message));
+            } else if let Some(remote) =
+                unmet.remote.as_ref().and_then(|remote| cache.remotes.get(&Key::of_cluster(remote)))
+            {
+                let note = format!("ServiceImport {name}: {}", unmet.message);
                 events.recorder.record(remote.as_ref(), EventType::Warning, &details(&note));
             }
         }

@@ -24,6 +24,14 @@ pub(super) const KINDS: &[Kind] = &[
         .purpose("Namespaces of mirrors"),
     Kind::cluster("", "v1", "Node", "nodes").purpose("Addresses of this cluster: no remote may use them"),
     Kind::cluster("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs"),
+    Kind::namespaced("multicluster.x-k8s.io", "v1beta1", "ServiceExport", "serviceexports")
+        .verbs(&["list", "watch"])
+        .status(&["patch"])
+        .purpose("Services that this cluster shares: whether they can be imported elsewhere"),
+    Kind::namespaced("multicluster.x-k8s.io", "v1beta1", "ServiceImport", "serviceimports")
+        .verbs(&["list", "watch", "create", "patch", "delete"])
+        .status(&["patch"])
+        .purpose("Services that clusters share, made from their exports"),
     Kind::namespaced("", "v1", "Secret", "secrets")
         .in_own_namespace()
         .purpose("Credentials of remote clusters, in the operator's own namespace"),

@@ -12,6 +12,7 @@
 //!                               |--> Services, namespaces, EndpointSlices     act
 //!                               '--> RemoteCluster status, Service conditions status
 //! ```
+//! Services that clusters share by the Multi-Cluster Services API go another way, from the same watches: see [`mcs`].
 //!
 //! Remotes are only read, each with its own connection: one that is away holds up no other.
 
@@ -21,6 +22,7 @@ mod credentials;
 mod declared;
 mod events;
 mod kinds;
+mod mcs;
 mod metrics;
 mod model;
 mod names;
@@ -45,6 +47,7 @@ use tokio::time::Instant;
 use self::act::Writes;
 use self::act::acting::Parts;
 use self::events::{MirrorEvents, Reported};
+use self::mcs::{ImportMetrics, LocalStores};
 use self::metrics::Metrics;
 use self::model::{Model, Touched};
 use self::remote::{Google, RemoteContext};
@@ -54,6 +57,7 @@ use crate::runtime::due::WriteQueues;
 use crate::runtime::lease::Term;
 use crate::runtime::rate::Rate;
 use crate::runtime::reconcile::{Next, Reconciler};
+use crate::runtime::watch::Watches;
 use crate::runtime::write::Writer;
 
 /// The mirror as a value.
@@ -73,11 +77,13 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
     let cache = Cache::watched(&mut watches, &options.operator_namespace);
     let queues = ctx.write_queues(&watches);
     let mirror = Mirror {
+        sharing: Sharing { watches: Some(ctx.watches_that_wake(watches.waker())), stores: None },
         cache: cache.clone(),
         writer: ctx.writer("mirror"),
         client: ctx.client.clone(),
         events: MirrorEvents::new(ctx.recorder("mirror")),
         metrics: Metrics::register(registry),
+        import_metrics: ImportMetrics::register(registry),
         context: RemoteContext {
             google: Google {
                 api: Gke::new(options.gke.clone()),
@@ -103,11 +109,30 @@ struct Mirror {
     client: kube::Client,
     events: MirrorEvents,
     metrics: Metrics,
+    import_metrics: ImportMetrics,
     context: RemoteContext,
     rate: Rate,
     options: Options,
     queues: WriteQueues,
+    sharing: Sharing,
     term: TermState,
+}
+
+/// What is needed to share Services with other clusters; it is watched once that is asked for.
+struct Sharing {
+    /// For the stores.
+    watches: Option<Watches>,
+    stores: Option<LocalStores>,
+}
+
+impl Sharing {
+    /// What is watched, if it is needed: to share, or to take away what was shared.
+    fn stores(&mut self, cache: &Cache) -> Option<&mut LocalStores> {
+        if self.stores.is_none() && (mcs::shares(cache) || mcs::has_imports(cache)) {
+            self.stores = self.watches.take().map(LocalStores::watched);
+        }
+        self.stores.as_mut().filter(|stores| stores.settled())
+    }
 }
 
 /// What this replica knows and has yet to do since it began to lead. Only the leader reads remotes.
@@ -115,28 +140,49 @@ struct TermState {
     model: Option<Model>,
     writes: Writes,
     reported: Reported,
+    reported_imports: Reported,
 }
 
 impl TermState {
     fn new(queues: &WriteQueues, options: &Options) -> Self {
-        Self { model: None, writes: Writes::new(queues, options), reported: Reported::default() }
+        Self {
+            model: None,
+            writes: Writes::new(queues, options),
+            reported: Reported::default(),
+            reported_imports: Reported::default(),
+        }
     }
 }
 
 impl Reconciler for Mirror {
     fn begin(&mut self, _: &Term) {
         self.end();
+        self.sharing.stores.iter_mut().for_each(LocalStores::refresh);
     }
 
     fn end(&mut self) {
         self.term = TermState::new(&self.queues, &self.options);
         self.metrics.forget();
+        self.import_metrics.forget();
     }
 
     async fn reconcile(&mut self) -> Next {
         let now = Instant::now();
-        let Self { cache, writer, client, events, metrics, context, rate, options, queues: _, term } = self;
-        let TermState { model, writes, reported } = term;
+        let Self {
+            cache,
+            writer,
+            client,
+            events,
+            metrics,
+            import_metrics,
+            context,
+            rate,
+            options,
+            queues: _,
+            sharing,
+            term,
+        } = self;
+        let TermState { model, writes, reported, reported_imports } = term;
         // observe, validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in its decision
         let is_first = model.is_none();
         let mut touched = Touched::default();
@@ -164,6 +210,15 @@ impl Reconciler for Mirror {
         let changed = Touched { names: changed, ..Touched::default() };
         let changed = model.redecide(changed);
         writes.add(changed, model, cache);
+        if let Some(stores) = sharing.stores(cache) {
+            let (names, remotes) = model.follow_clusterset(cache, stores, options, now);
+            import_metrics.decided(names.len(), &model.clusterset);
+            for name in &names {
+                reported_imports.follow_import(events, cache, &model.clusterset, name);
+            }
+            writes.add_imports(names, remotes);
+            writes.imports(&parts, model, stores).await;
+        }
         // status (client)
         writes.views(&parts, model).await;
         Next::at_earliest([writes.next_due(), model.next_due(now)])

@@ -12,6 +12,7 @@ use portolan_core::net::Family;
 use tokio::time::Instant;
 
 use super::declared::{DeclaredRemotes, declared};
+use super::mcs::Clusterset;
 use super::observe::{Cache, plain_name, service_name};
 use super::reading::Reading;
 use super::remote::RemoteContext;
@@ -29,6 +30,8 @@ pub(super) struct Model {
     known_uids: BTreeSet<Arc<str>>,
     /// What is decided about every local name.
     pub(super) decisions: BTreeMap<ServiceName, Decision>,
+    /// What clusters share.
+    pub(super) clusterset: Clusterset,
     /// Mirrors that should be deleted, by remote.
     deletions: BTreeMap<RemoteName, BTreeSet<ServiceName>>,
     /// Which Service each EndpointSlice of ours belongs to.
@@ -74,6 +77,7 @@ impl Model {
             refused: BTreeMap::new(),
             known_uids: BTreeSet::new(),
             decisions: BTreeMap::new(),
+            clusterset: Clusterset::default(),
             deletions: BTreeMap::new(),
             slice_services,
             epoch: now,
@@ -106,6 +110,7 @@ impl Model {
                 touched.names.extend(self.planner.change(Change::RefusedNodePorts(name, false)));
             }
             touched.names.extend(self.planner.names());
+            self.clusterset.resync();
         }
         *touched = self.redecide(std::mem::take(touched));
         self.hold_deletions(now, touched);
@@ -139,7 +144,7 @@ impl Model {
     }
 
     fn follow_local(&mut self, cache: &Cache, options: &Options, touched: &mut Touched) {
-        let Self { planner, slice_services, .. } = self;
+        let Self { planner, slice_services, clusterset, .. } = self;
         let services = cache.services.take_changes();
         for key in &services {
             let shown = cache.services.get(key).map(|shown| service(&shown));
@@ -159,6 +164,7 @@ impl Model {
         for key in cache.namespaces.take_changes() {
             let shown = cache.namespaces.get(&key).map(|shown| namespace(&shown));
             touched.names.extend(planner.change(Change::Namespace(plain_name(&key), shown)));
+            clusterset.namespace_changed(&key.name);
         }
         let network_changes =
             [cache.nodes.take_changes(), cache.service_cidrs.take_changes(), cache.api_server.take_changes()];
@@ -305,7 +311,8 @@ impl Model {
         let of_slices = slices.map(|slice| (slice.remote_uid.clone(), slice.remote.clone()));
         let unknown =
             |uid: &Arc<str>| !uid.is_empty() && !self.known_uids.contains(uid) && !local.gone_remotes.contains(uid);
-        of_services.chain(of_slices).filter(|(uid, _)| unknown(uid)).collect()
+        let of_imports = self.clusterset.named_remotes().map(|(uid, remote)| (uid.clone(), remote.clone()));
+        of_services.chain(of_slices).chain(of_imports).filter(|(uid, _)| unknown(uid)).collect()
     }
 
     /// A RemoteCluster is known to be gone.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Endpoints, Namespace, Node, Secret, Service};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Resource;
-use portolan_api::mirror::RemoteCluster;
+use portolan_api::mirror::{RemoteCluster, ServiceImport};
 use portolan_api::well_known::mirror::{BARRELMAN, MANAGED_BY as MIRROR};
 use portolan_core::mirror::ServiceName;
 
@@ -30,6 +30,8 @@ pub struct Cache {
     pub(super) secrets: Store<Secret>,
     /// Those that Barrelman has written.
     pub(super) endpoints: Store<Endpoints>,
+    /// All ServiceImports.
+    pub(super) imports: Store<ServiceImport>,
 }
 
 impl Cache {
@@ -54,6 +56,7 @@ impl Cache {
                 trim: |endpoints: &mut Endpoints| endpoints.subsets = None,
                 ..Selection::default()
             }),
+            imports: watches.add(Selection { optional: true, ..Selection::default() }),
         }
     }
 }

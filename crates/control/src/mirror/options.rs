@@ -189,6 +189,17 @@ pub(super) struct MirrorArgs {
     )]
     mirror_slice_size: u16,
 
+    /// This cluster's id among those that share Services; by default the beginning of the UID of namespace kube-system
+    #[arg(
+        long,
+        alias = "cluster-id",
+        env = "PORTOLAN_MIRROR_CLUSTER_ID",
+        value_name = "NAME",
+        value_parser = cluster_id,
+        help_heading = "Mirror"
+    )]
+    mirror_cluster_id: Option<String>,
+
     /// A range of this cluster that no remote may use, besides those that are found
     #[arg(
         long,
@@ -252,6 +263,7 @@ impl MirrorArgs {
         let flags_remote = self.flags_remote()?;
         Ok(Options {
             operator_namespace: platform.namespace.clone(),
+            cluster_id: self.mirror_cluster_id,
             flags_remote,
             local_cidrs: self.mirror_local_cidr,
             slice_size: self.mirror_slice_size.into(),
@@ -341,6 +353,14 @@ impl MirrorArgs {
         }
         Ok(ignored)
     }
+}
+
+/// A DNS label, as EndpointSlices carry it.
+fn cluster_id(text: &str) -> Result<String, String> {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label =
+        (1..=63).contains(&text.len()) && text.bytes().all(fits) && !text.starts_with('-') && !text.ends_with('-');
+    if is_label { Ok(text.to_owned()) } else { Err("use at most 63 lower-case letters, digits and dashes".to_owned()) }
 }
 
 pub(super) fn configure(matches: &ArgMatches, platform: &Platform) -> Result<Starter, OptionsError> {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use kube::{Client, ResourceExt as _};
 use portolan_api::mirror::RemoteCluster;
 use portolan_api::well_known::conditions;
+use portolan_core::mirror::mcs::{self, Outcome};
 use portolan_core::mirror::{Action, Decision, Planner, Role, Row as TableRow, ServiceName, SliceAction};
 use serde_json::{Value, json};
 
@@ -85,7 +86,10 @@ const STEPS: &[Column] = &[column("place", "PLACE"), column("name", "NAME"), col
 async fn why(client: Client, text: String) -> Result<QueryResult, QueryError> {
     let (namespace, short) = text.split_once('/').unwrap_or(("default", &text));
     let name = ServiceName::new(namespace, short);
-    let (planner, problems) = Objects::read(&client).await?.planner();
+    let objects = Objects::read(&client).await?;
+    let (planner, problems) = objects.planner();
+    let clusterset = objects.clusterset(&planner);
+    let shared = clusterset.as_ref().and_then(|clusterset| clusterset.decisions.get(&name));
     let world = planner.world();
     let local = world.local.services.get(&name);
     let mut rows: Vec<Row> = Vec::new();
@@ -108,7 +112,7 @@ async fn why(client: Client, text: String) -> Result<QueryResult, QueryError> {
         };
         rows.push(step("remote", remote, &says));
     }
-    if local.is_none() && !is_source {
+    if local.is_none() && !is_source && shared.is_none() {
         return Err(QueryError::NotFound {
             what: format!("there is no Service {name}, neither here nor in a remote cluster that can be read"),
             hint: "name it NAMESPACE/NAME; list the remotes: kubectl get remoteclusters".to_owned(),
@@ -122,14 +126,48 @@ async fn why(client: Client, text: String) -> Result<QueryResult, QueryError> {
         let says = format!("{} endpoints of {}", content.content.endpoints.len(), content.remote);
         rows.push(step("endpoints", slice, &says));
     }
-    let pending = !decision.is_settled();
+    rows.extend(shared.into_iter().flat_map(shared_steps));
+    let pending = !decision.is_settled() || shared.is_some_and(|shared| !shared.is_settled());
     if pending {
         rows.push(step("pending", "", "the operator has something to write: does it run with mirror?"));
     }
     let yes = !pending && decision.unmet.is_empty() && matches!(decision.row, TableRow::Follow | TableRow::Frozen);
     let yes = yes || local.is_some_and(|local| local.role == Role::HandLabelled) && decision.unmet.is_empty();
-    let summary = format!("service {name}: {}", explained(decision.row));
+    let yes =
+        yes || !pending && shared.is_some_and(|shared| shared.outcome == Outcome::Imported && shared.unmet.is_empty());
+    let summary = match shared {
+        Some(shared) => format!("service {name}: {}", imported(&shared.outcome)),
+        None => format!("service {name}: {}", explained(decision.row)),
+    };
     Ok(QueryResult { columns: STEPS, rows, summary, yes, warnings: Vec::new() })
+}
+
+/// How the import of a name came about.
+fn shared_steps(shared: &mcs::Decision) -> Vec<Row> {
+    let mut rows = vec![step("import", "", &imported(&shared.outcome))];
+    let mut exporters = shared.exporters.iter();
+    rows.extend(exporters.next().map(|first| step("export", first, "is the oldest, and decides")));
+    rows.extend(exporters.map(|other| step("export", other, "adds its ports and endpoints")));
+    rows.extend(
+        shared.excluded.iter().map(|excluded| {
+            step("export", &excluded.cluster_id, &format!("does not count: {}", excluded.why.advice()))
+        }),
+    );
+    let conflicts = shared.conflicts.iter();
+    rows.extend(conflicts.map(|conflict| step("conflict", conflict.reason.as_str(), &conflict.message)));
+    rows.extend(shared.unmet.iter().map(|unmet| step("unmet", unmet.reason.as_str(), &unmet.message)));
+    rows
+}
+
+fn imported(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Imported => "it is imported from the clusters that export it".to_owned(),
+        Outcome::Held(clusters) => {
+            let clusters: Vec<&str> = clusters.iter().map(|id| &**id).collect();
+            format!("its import stays as it is, as it is not known what {} exports", clusters.join(", "))
+        }
+        Outcome::NotImported(why) => format!("it is not imported: {}", why.as_str()),
+    }
 }
 
 fn remote_of(decision: &Decision) -> &str {

@@ -81,7 +81,7 @@ impl Reading {
             state: ConnectionState { listed: None, ..self.cache.state() },
             sync: self.cache.sync(),
             loaded: self.loaded,
-            problem: self.cache.problem(),
+            problem: self.cache.problem().or_else(|| self.cache.exports_problem()),
             stale: self.is_stale(),
             held: self.held.clone(),
             identity_before: self.identity_before.clone(),
@@ -143,7 +143,7 @@ impl Reading {
     /// Brings the planner up to date; gives the names whose decisions may differ.
     pub(super) fn follow(&mut self, name: &RemoteName, planner: &mut Planner, now: Instant) -> BTreeSet<ServiceName> {
         let sync = self.cache.sync();
-        let stale = self.stale_since().is_some_and(|since| since <= now);
+        let stale = self.stale_at(now);
         let mut names = BTreeSet::new();
         if self.loaded {
             names.extend(self.follow_services(name, planner));
@@ -317,7 +317,11 @@ impl Reading {
 
     /// Out of contact for too long.
     pub(super) fn is_stale(&self) -> bool {
-        self.stale_since().is_some_and(|since| since <= Instant::now())
+        self.stale_at(Instant::now())
+    }
+
+    pub(super) fn stale_at(&self, now: Instant) -> bool {
+        self.stale_since().is_some_and(|since| since <= now)
     }
 
     pub(super) fn is_loaded(&self) -> bool {

@@ -12,6 +12,8 @@ use portolan_drivers::gke::{self, ClusterName};
 pub struct Options {
     /// The namespace of the operator: Secrets of RemoteClusters are read there.
     pub operator_namespace: String,
+    /// This cluster's id in its clusterset. None: the beginning of the UID of namespace `kube-system`.
+    pub cluster_id: Option<String>,
     /// The remote of the flags.
     pub flags_remote: Option<FlagsRemote>,
     /// Further ranges of this cluster: never endpoints of a remote.
@@ -42,6 +44,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             operator_namespace: "default".to_owned(),
+            cluster_id: None,
             flags_remote: None,
             local_cidrs: Vec::new(),
             slice_size: 100,

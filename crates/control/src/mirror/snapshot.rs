@@ -9,15 +9,17 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use portolan_api::mirror::RemoteCluster;
+use portolan_api::mirror::{RemoteCluster, ServiceExport, ServiceImport};
+use portolan_core::mirror::mcs::RemoteMember;
 use portolan_core::mirror::{Planner, Remote, RemoteName, SourceSlices, Sync};
 use portolan_drivers::gke::Gke;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::declared::{Declared, declared};
+use super::mcs::{Clusterset, Exported, LocalStores, cluster_id, has_imports, shares};
 use super::model::Model;
-use super::names::{MANAGED_BY, SERVICE_NAME};
+use super::names::{IMPORT_NAME, MANAGED_BY, SERVICE_NAME, SOURCE_CLUSTER};
 use super::observe::{Cache, plain_name, service_name};
 use super::remote::{Google, RemoteObjects};
 use super::settings::Options;
@@ -26,7 +28,7 @@ use super::validate::{Problem, node, source, source_slice};
 use crate::runtime::overlay::{list_all, merge_object};
 use crate::runtime::query::QueryError;
 use crate::runtime::store::{Key, Store};
-use portolan_api::well_known::mirror::MANAGED_BY as MIRROR;
+use portolan_api::well_known::mirror::{MANAGED_BY as MIRROR, REMOTE};
 
 /// All objects that decisions are based on.
 #[derive(Clone)]
@@ -38,6 +40,8 @@ pub(super) struct Objects {
     service_cidrs: Vec<ServiceCIDR>,
     pub(super) remotes: Vec<RemoteCluster>,
     secrets: Vec<Secret>,
+    exports: Vec<ServiceExport>,
+    imports: Vec<ServiceImport>,
     operator_namespace: String,
     /// What each remote has, by the name of its RemoteCluster.
     seen: BTreeMap<RemoteName, Result<RemoteObjects, Problem>>,
@@ -57,6 +61,8 @@ impl Objects {
             service_cidrs: list_all(client, "servicecidrs").await?,
             remotes: list_all(client, "remoteclusters").await?,
             secrets: secrets.map_err(unreachable)?.items,
+            exports: list_all(client, "serviceexports").await?,
+            imports: list_all(client, "serviceimports").await?,
             operator_namespace,
             seen: BTreeMap::new(),
         };
@@ -124,6 +130,7 @@ impl Objects {
             remotes: Store::of(self.remotes.clone()),
             secrets: Store::of(self.secrets.clone()),
             endpoints: Store::of(Vec::<Endpoints>::new()),
+            imports: Store::of(self.imports.clone()),
         }
     }
 
@@ -145,6 +152,56 @@ impl Objects {
         }
         (planner, problems)
     }
+}
+
+impl Objects {
+    /// What clusters share; none if they share nothing.
+    pub(super) fn clusterset(&self, planner: &Planner) -> Option<Clusterset> {
+        let (cache, options) = (self.cache(), self.options());
+        if !shares(&cache) && !has_imports(&cache) {
+            return None;
+        }
+        let (of_imports, others): (Vec<EndpointSlice>, Vec<EndpointSlice>) = self
+            .slices
+            .iter()
+            .filter(|slice| slice.labels().contains_key(IMPORT_NAME) || !is_ours(slice))
+            .cloned()
+            .partition(|slice| slice.labels().contains_key(IMPORT_NAME));
+        // The operator's id is on what it wrote.
+        let is_own = |slice: &&EndpointSlice| !slice.labels().contains_key(REMOTE);
+        let written = of_imports.iter().find(is_own).and_then(|slice| slice.labels().get(SOURCE_CLUSTER));
+        let id = written.map(|id| id.as_str().into()).or_else(|| cluster_id(&cache, &options))?;
+        let slices = |slices: Vec<EndpointSlice>| Store::of(slices.into_iter().map(Slice::from).collect::<Vec<_>>());
+        let own = Exported::of(Store::of(self.exports.clone()), Store::of(self.services.clone()), slices(others));
+        let mut stores = LocalStores::of(own, slices(of_imports));
+        let mut clusterset = Clusterset::default();
+        clusterset.named(&id);
+        clusterset.follow_local(&mut stores, &cache.imports, shares(&cache));
+        for (name, declared) in declared(&cache, &options).remotes {
+            let Some(Ok(seen)) = self.seen.get(&name) else { continue };
+            let mut exported = declared.shares.then(|| {
+                Exported::of(
+                    Store::of(seen.exports.clone().unwrap_or_default()),
+                    Store::of(seen.services.clone()),
+                    Store::of(seen.slices.clone().unwrap_or_default()),
+                )
+            });
+            let member = RemoteMember {
+                rules: declared.checked.rules,
+                uid: declared.uid,
+                // Nothing is taken away because exports may not be read.
+                sync: if seen.exports.is_some() { Sync::Complete } else { Sync::Listing },
+                ..RemoteMember::default()
+            };
+            clusterset.follow_remote(&name, member, exported.as_mut());
+        }
+        clusterset.decide(&planner.world().local, &stores, &cache.imports);
+        Some(clusterset)
+    }
+}
+
+fn is_ours(slice: &EndpointSlice) -> bool {
+    slice.labels().get(MANAGED_BY).is_some_and(|manager| manager == MIRROR)
 }
 
 /// A remote as the planner knows it.

@@ -120,7 +120,10 @@ fn unsynced(reading: &Reading, is_disconnected: bool) -> Option<Problem> {
         return Some(Problem::new("IdentityChanged", message));
     }
     match reading.cache.sync() {
-        Sync::Complete if reading.is_loaded() => None,
+        Sync::Complete if reading.is_loaded() => reading
+            .cache
+            .exports_problem()
+            .map(|problem| Problem::new("Listing", format!("its ServiceExports cannot be read: {}", problem.message))),
         Sync::Complete | Sync::Listing => Some(Problem::new("Listing", "not everything was listed yet")),
         Sync::Broken if is_disconnected => {
             Some(Problem::new("Listing", "what changed since the last contact is not known"))

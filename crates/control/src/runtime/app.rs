@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -54,6 +55,11 @@ impl Ctx {
     /// Subscriptions to the process's watches, for one loop.
     pub fn watches(&self) -> Watches {
         self.watch_registry.watches()
+    }
+
+    /// The same, for a loop that others wake as well.
+    pub fn watches_that_wake(&self, changed: Arc<Notify>) -> Watches {
+        self.watch_registry.watches_that_wake(changed)
     }
 
     /// A writer that owns the fields of `portolan-CAPABILITY`, and reports events in that name.

@@ -3,6 +3,7 @@
 pub(super) mod acting;
 mod adoption;
 mod gone;
+mod imports;
 mod services;
 mod slices;
 
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 use self::acting::Parts;
 use self::services::Written;
+use super::mcs::LocalStores;
 use super::model::{Model, Touched};
 use super::observe::Cache;
 use super::settings::Options;
@@ -32,6 +34,8 @@ pub(super) struct Writes {
     /// RemoteClusters that seem to be gone.
     gone: DueWrites<Arc<str>, bool>,
     conditions: DueWrites<ServiceName>,
+    imports: DueWrites<ServiceName>,
+    import_statuses: DueWrites<ServiceName>,
     remotes: DueWrites<RemoteName>,
 }
 
@@ -45,6 +49,8 @@ impl Writes {
             endpoints: queues.queue("mirror endpoints", Pace::STATUS),
             gone: queues.queue("mirror gone remotes", Pace::STATUS),
             conditions: queues.queue("mirror conditions", Pace::STATUS),
+            imports: queues.queue("mirror imports", quick(options.slice_writes)),
+            import_statuses: queues.queue("mirror import status", Pace::STATUS),
             remotes: queues.queue("mirror remotes", Pace { interval: options.status_interval, ..Pace::STATUS }),
         }
     }
@@ -99,6 +105,20 @@ impl Writes {
         names
     }
 
+    /// Takes up imports that may differ.
+    pub(super) fn add_imports(&mut self, names: BTreeSet<ServiceName>, remotes: BTreeSet<RemoteName>) {
+        self.imports.extend(names.iter().cloned());
+        self.import_statuses.extend(names);
+        self.remotes.extend(remotes);
+    }
+
+    /// Writes ServiceImports and what belongs to them.
+    pub(super) async fn imports(&mut self, parts: &Parts<'_>, model: &Model, stores: &LocalStores) {
+        let acting = parts.acting(model);
+        self.imports.pass(|name, _| imports::prepare(&acting, stores, name)).await;
+        self.import_statuses.pass(|name, _| imports::prepare_status(&acting, stores, name)).await;
+    }
+
     /// Writes what only shows what was done.
     pub(super) async fn views(&mut self, parts: &Parts<'_>, model: &Model) {
         let acting = parts.acting(model);
@@ -108,13 +128,16 @@ impl Writes {
 
     /// When the next write is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let Self { services, refusals: _, slices, endpoints, gone, conditions, remotes } = self;
+        let Self { services, refusals: _, slices, endpoints, gone, conditions, imports, import_statuses, remotes } =
+            self;
         let due = [
             services.next_due(),
             slices.next_due(),
             endpoints.next_due(),
             gone.next_due(),
             conditions.next_due(),
+            imports.next_due(),
+            import_statuses.next_due(),
             remotes.next_due(),
         ];
         due.into_iter().flatten().min()

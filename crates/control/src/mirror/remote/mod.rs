@@ -20,6 +20,7 @@ pub(super) use self::objects::RemoteObjects;
 pub(super) use self::target::{GkeKey, Google, Target};
 
 use self::connection::{Connection, problem_of};
+use super::mcs::Exported;
 use super::observe::{trim_node, trim_service};
 use super::slim::Slice;
 use super::validate::Problem;
@@ -47,6 +48,9 @@ pub(super) struct RemoteCache {
     pub(super) nodes: Store<Node>,
     /// None until a Service needs them.
     pub(super) slices: Option<Store<Slice>>,
+    /// None unless Services are shared with it.
+    pub(super) exported: Option<(Watches, Exported)>,
+    registry: WatchRegistry,
     watches: Watches,
     connection: Connection,
     client: Client,
@@ -68,7 +72,7 @@ impl RemoteCache {
         let span = info_span!("remote", name);
         tasks.spawn("remote", keeper.run(tasks.stop()).instrument(span.clone()));
         span.in_scope(|| registry.start());
-        Self { services, nodes, slices: None, watches, connection, client, tasks }
+        Self { services, nodes, slices: None, exported: None, registry, watches, connection, client, tasks }
     }
 
     pub(super) fn set_target(&self, target: Option<Target>) {
@@ -104,6 +108,42 @@ impl RemoteCache {
             (problem.failure == Failure::Forbidden).then_some(false)
         };
         if store.synced() { Some(true) } else { forbidden() }
+    }
+
+    /// Reads what it exports, too.
+    pub(super) fn read_exports(&mut self) {
+        if self.exported.is_none() {
+            let mut watches = self.registry.watches_that_wake(self.watches.waker());
+            let exported = Exported::watched(&mut watches, Selection::default());
+            self.exported = Some((watches, exported));
+        }
+    }
+
+    /// Whether we are let to read the EndpointSlices of exports; none while that is not known.
+    pub(super) fn may_read_exported_slices(&self) -> Option<bool> {
+        let (watches, exported) = self.exported.as_ref()?;
+        if exported.slices_synced() {
+            return Some(true);
+        }
+        let problem = watches.health().nth(2)?.problem?;
+        (problem.failure == Failure::Forbidden).then_some(false)
+    }
+
+    /// Why it cannot be read what it exports.
+    pub(super) fn exports_problem(&self) -> Option<Problem> {
+        let (watches, _) = self.exported.as_ref()?;
+        watches.health().take(2).find_map(|health| health.problem).map(problem_of)
+    }
+
+    /// How much is known of what it exports.
+    pub(super) fn exports_sync(&self) -> Sync {
+        let Some((_, exported)) = &self.exported else { return Sync::Listing };
+        match self.sync() {
+            Sync::Listing => Sync::Listing,
+            _ if !exported.synced() => Sync::Listing,
+            Sync::Complete if exported.settled() && self.exports_problem().is_none() => Sync::Complete,
+            Sync::Complete | Sync::Broken => Sync::Broken,
+        }
     }
 
     /// How much of it is known.

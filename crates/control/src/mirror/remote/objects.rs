@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectList};
+use portolan_api::mirror::ServiceExport;
 
 use super::client::client;
 use super::connection::problem_of;
@@ -18,6 +19,8 @@ pub(in crate::mirror) struct RemoteObjects {
     pub(in crate::mirror) nodes: Vec<Node>,
     /// None: we may not read them.
     pub(in crate::mirror) slices: Option<Vec<Slice>>,
+    /// None: we may not read them.
+    pub(in crate::mirror) exports: Option<Vec<ServiceExport>>,
 }
 
 impl RemoteObjects {
@@ -33,16 +36,22 @@ impl RemoteObjects {
         let failed = |error: kube::Error| problem_of(RequestProblem::of(&error));
         let services = Api::<Service>::all(client.clone()).list(&all).await.map_err(failed)?.items;
         let nodes = Api::<Node>::all(client.clone()).list(&all).await.map_err(failed)?.items;
-        let slices = match Api::<Slice>::all(client).list(&all).await {
-            Ok(slices) => Some(slices.items),
-            Err(error) => {
-                let problem = RequestProblem::of(&error);
-                if problem.failure != Failure::Forbidden {
-                    return Err(problem_of(problem));
-                }
-                None
-            }
+        let slices = unless_forbidden(Api::<Slice>::all(client.clone()).list(&all).await)?;
+        let exports = match Api::<ServiceExport>::all(client).list(&all).await {
+            // It does not know the kind, so it exports nothing.
+            Err(kube::Error::Api(status)) if status.code == 404 => Some(Vec::new()),
+            listed => unless_forbidden(listed)?,
         };
-        Ok(Self { services, nodes, slices })
+        Ok(Self { services, nodes, slices, exports })
+    }
+}
+
+fn unless_forbidden<K: Clone>(listed: kube::Result<ObjectList<K>>) -> Result<Option<Vec<K>>, Problem> {
+    match listed {
+        Ok(listed) => Ok(Some(listed.items)),
+        Err(error) => {
+            let problem = RequestProblem::of(&error);
+            if problem.failure == Failure::Forbidden { Ok(None) } else { Err(problem_of(problem)) }
+        }
     }
 }

@@ -14,7 +14,7 @@ use portolan_core::mirror::{Copied, LocalService, Namespace, RecordedSlice, Role
 use portolan_core::select::Labels;
 
 use super::{annotation, is_ignored, label, spec, uid};
-use crate::mirror::names::{SERVICE_NAME, SOURCE_CLUSTER};
+use crate::mirror::names::{IMPORT_NAME, SERVICE_NAME, SOURCE_CLUSTER};
 use crate::mirror::observe::Cache;
 use crate::mirror::slim::Slice;
 use crate::runtime::selector::labels;
@@ -63,7 +63,8 @@ fn owner_reference(metadata: &ObjectMeta) -> Option<Arc<str>> {
 /// A slice of ours: the Service it belongs to, and what it is. None if it belongs to nothing.
 pub(in crate::mirror) fn recorded_slice(slice: &Slice) -> Option<(ServiceName, RecordedSlice)> {
     let metadata = slice.meta();
-    let service = label(metadata, SERVICE_NAME)?;
+    // Those of imports have a Service, too, which is not a mirror.
+    let service = label(metadata, SERVICE_NAME).filter(|_| label(metadata, IMPORT_NAME).is_none())?;
     let name = ServiceName::new(metadata.namespace.as_deref().unwrap_or_default(), service);
     let mut owners = metadata.owner_references.iter().flatten();
     let owner = owners.find(|owner| owner.kind == "Service");

@@ -23,7 +23,7 @@ use portolan_core::net::Family;
 use super::slim::protocol;
 
 /// The part of a Service's spec that mirrors share with their sources.
-fn spec(service: &Service) -> ServiceSpec {
+pub(super) fn spec(service: &Service) -> ServiceSpec {
     let Some(spec) = &service.spec else { return ServiceSpec::default() };
     let service_type = match spec.type_.as_deref() {
         Some("NodePort") => ServiceType::NodePort,
@@ -49,7 +49,7 @@ fn spec(service: &Service) -> ServiceSpec {
 /// What the API server writes where a Service with affinity says nothing.
 const DEFAULT_AFFINITY: u32 = 10800;
 
-fn family(name: &str) -> Option<Family> {
+pub(super) fn family(name: &str) -> Option<Family> {
     match name {
         "IPv4" => Some(Family::V4),
         "IPv6" => Some(Family::V6),
@@ -74,11 +74,11 @@ fn ports(spec: &WireSpec) -> Vec<ServicePort> {
     read.collect()
 }
 
-fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+pub(super) fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+pub(super) fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
@@ -91,6 +91,6 @@ pub(super) fn created(metadata: &ObjectMeta) -> i64 {
     metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
 }
 
-fn uid(metadata: &ObjectMeta) -> Arc<str> {
+pub(super) fn uid(metadata: &ObjectMeta) -> Arc<str> {
     metadata.uid.as_deref().unwrap_or_default().into()
 }

@@ -10,7 +10,7 @@ use portolan_core::mirror::{AddressKind, Node, NodeAddress, Rules, ServiceName, 
 use portolan_core::select::{Labels, Selector};
 
 use super::{annotation, created, is_ignored, label, spec, uid};
-use crate::mirror::names::SERVICE_NAME;
+use crate::mirror::names::{LINKERD_MIRROR, SERVICE_NAME};
 use crate::mirror::slim::Slice;
 use crate::runtime::selector::labels;
 
@@ -21,7 +21,7 @@ pub(in crate::mirror) fn source(service: &Service, rules: &Rules) -> Source {
     let is_import = owners.any(|owner| owner.kind == "ServiceImport");
     let is_mirror = label(metadata, BARRELMAN) == Some(MANAGED)
         || label(metadata, REMOTE).is_some()
-        || label(metadata, "mirror.linkerd.io/mirrored-service").is_some();
+        || label(metadata, LINKERD_MIRROR).is_some();
     let copied = rules.copy.annotations.iter().filter_map(|key| Some((&**key, annotation(metadata, key)?)));
     let ingress = service.status.iter().flat_map(|status| &status.load_balancer);
     let ingress: Vec<_> = ingress.flat_map(|balancer| balancer.ingress.iter().flatten()).collect();

@@ -54,7 +54,11 @@ fn check(remote: &RemoteCluster) -> Result<CheckedRules, String> {
     let rules = Rules {
         cluster_id: cluster_id.into(),
         target,
-        service_types: service_types(&spec.select.service_types, target)?,
+        // A remote that only shares Services has none to mirror.
+        service_types: match spec.mcs {
+            api::Mcs { enabled: true, mirror_services: Some(false) } => BTreeSet::new(),
+            api::Mcs { .. } => service_types(&spec.select.service_types, target)?,
+        },
         selector: selected(spec.select.label_selector.as_ref(), "spec.select.labelSelector")?,
         namespaces: namespaces(&spec.namespaces),
         naming: match spec.naming {

@@ -30,7 +30,7 @@ pub(crate) struct World {
     /// The namespace of the operator, with the Secrets of its remotes.
     pub(crate) home: String,
     pub(crate) remote_server: Server,
-    _local_server: Server,
+    local_server: Server,
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
@@ -67,7 +67,7 @@ impl World {
         }
         let home = local_server.namespace("operator").await?;
         let namespace = local_server.namespace("shop").await?;
-        let world = Self { local, remote, namespace, home, remote_server, _local_server: local_server, _alone: alone };
+        let world = Self { local, remote, namespace, home, remote_server, local_server, _alone: alone };
         world.remote_namespace(&world.namespace).await?;
         world.remote_namespace("kube-system").await?;
         Ok(world)
@@ -112,6 +112,19 @@ impl World {
         self.secret(name, "kubeconfig", &kubeconfig).await
     }
 
+    /// The other way round: a RemoteCluster of the remote that is the local cluster, with its Secret in this namespace.
+    pub(crate) async fn other_way(&self, name: &str, home: &str, fields: Value) -> anyhow::Result<()> {
+        let kubeconfig = std::fs::read_to_string(&self.local_server.kubeconfig)?;
+        let secret = json!({ "metadata": { "name": name }, "stringData": { "kubeconfig": kubeconfig } });
+        let secrets: Api<Secret> = Api::namespaced(self.remote.clone(), home);
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+        let object = json!({ "apiVersion": "portolan.dev/v1alpha1", "kind": "RemoteCluster",
+            "metadata": { "name": name }, "spec": remote_spec(name, fields) });
+        let remotes = Api::<RemoteCluster>::all(self.remote.clone());
+        remotes.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    }
+
     pub(crate) async fn secret(&self, name: &str, key: &str, value: &str) -> anyhow::Result<()> {
         let secrets: Api<Secret> = Api::namespaced(self.local.clone(), &self.home);
         let secret = Secret {
@@ -135,13 +148,8 @@ impl World {
 
     /// A RemoteCluster whose credentials are in a Secret of the same name.
     pub(crate) async fn remote_cluster(&self, name: &str, fields: Value) -> anyhow::Result<()> {
-        let mut spec = json!({
-            "credentials": { "kubeconfigSecret": { "name": name } },
-            "addresses": { "allowedCIDRs": ["10.0.0.0/8", "fd00::/8"] },
-        });
-        merge(&mut spec, fields);
         let object = json!({ "apiVersion": "portolan.dev/v1alpha1", "kind": "RemoteCluster",
-            "metadata": { "name": name }, "spec": spec });
+            "metadata": { "name": name }, "spec": remote_spec(name, fields) });
         let params = PatchParams::apply("test").force();
         self.remotes().patch(name, &params, &Patch::Apply(object)).await?;
         Ok(())
@@ -342,6 +350,15 @@ impl Operator {
         self.process.stop().await?;
         Ok(())
     }
+}
+
+fn remote_spec(name: &str, fields: Value) -> Value {
+    let mut spec = json!({
+        "credentials": { "kubeconfigSecret": { "name": name } },
+        "addresses": { "allowedCIDRs": ["10.0.0.0/8", "fd00::/8"] },
+    });
+    merge(&mut spec, fields);
+    spec
 }
 
 pub(crate) async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {

@@ -4,5 +4,6 @@ mod attacks;
 mod defects;
 pub(crate) mod harness;
 mod life;
+mod mcs;
 mod query;
 mod remotes;
