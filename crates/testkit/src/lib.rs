@@ -2,6 +2,7 @@
 //!
 //! - [`ControlPlane`]: a real etcd, kube-apiserver and kube-controller-manager on loopback, one per test
 //!   binary ([`ControlPlane::shared`]); each test takes a namespace of its own on it.
+//! - [`FakeKubelet`]: nodes without machines for it, on which pods are bound, run and end.
 //! - [`cluster`]: a whole cluster of real nodes, each in namespaces of its own, and [`image`]: images for it.
 //! - [`FaultProxy`]: the view one replica has of an API server, with faults: lost answers, conflicts, cut
 //!   watches, a frozen view, a crash at the n-th write; and a trace of all that passed.
@@ -37,6 +38,7 @@ pub mod gke;
 pub mod helm;
 pub mod image;
 mod kubeconfig;
+pub mod kubelet;
 pub mod program;
 mod reserved_address;
 pub mod ticket;
@@ -48,5 +50,6 @@ pub use cluster::Cluster;
 pub use control_plane::ControlPlane;
 pub use crd::{install, install_definition};
 pub use faults::{Exchange, Fault, FaultProxy, Faults, Interference, Phase, TlsFront, WatchStep};
+pub use kubelet::FakeKubelet;
 pub use program::{Program, Signal};
 pub use reserved_address::ReservedAddress;

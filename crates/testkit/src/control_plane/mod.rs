@@ -5,7 +5,7 @@
 //! the value drops, and when the test process dies in whatever way.
 //!
 //! No scheduler and no kubelet run: a Pod goes where its `nodeName` says, its status is what the test writes,
-//! and it must be deleted with grace period 0. Install custom kinds early: the garbage collector takes up to
+//! and it must be deleted with grace period 0; [`crate::FakeKubelet`] does all three. Install custom kinds early: the garbage collector takes up to
 //! half a minute to notice a kind made after its start.
 
 use std::{
@@ -39,6 +39,13 @@ fn started(shared: &'static Shared) -> &'static ControlPlane {
     plane.as_ref().expect("a shared control plane starts")
 }
 
+/// What a control plane of one's own may have that the shared ones do not need.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Options {
+    /// Whether Services get addresses of both families.
+    pub dual_stack: bool,
+}
+
 /// A running control plane; it ends when dropped.
 pub struct ControlPlane {
     /// Dropped before the folder that they write to.
@@ -56,7 +63,12 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a control plane and waits until it is at work. Blocks, from any thread, with or without a runtime.
     pub fn start() -> anyhow::Result<Self> {
-        Self::launch(&Binaries::locate()?).context("starting a Kubernetes control plane failed")
+        Self::start_with(Options::default())
+    }
+
+    /// [`ControlPlane::start`] with options.
+    pub fn start_with(options: Options) -> anyhow::Result<Self> {
+        Self::launch(&Binaries::locate()?, options).context("starting a Kubernetes control plane failed")
     }
 
     /// The control plane that the tests of this binary share, started by whoever asks first.
@@ -78,7 +90,7 @@ impl ControlPlane {
         started(&SHARED)
     }
 
-    fn launch(binaries: &Binaries) -> anyhow::Result<Self> {
+    fn launch(binaries: &Binaries, options: Options) -> anyhow::Result<Self> {
         let addresses = [ReservedAddress::new()?, ReservedAddress::new()?];
         let [api_port, controller_port] = [addresses[0].port(), addresses[1].port()];
         let started = Instant::now();
@@ -89,7 +101,8 @@ impl ControlPlane {
         let admin = kubeconfig(&server, Some(&certificates.ca), Some(&certificates.admin));
         let kubeconfig = folder.write("kubeconfig", &admin.to_string())?.into();
 
-        let layout = Layout { binaries, folder: &folder, certificates: &certificates, api_port, controller_port };
+        let layout =
+            Layout { binaries, folder: &folder, certificates: &certificates, api_port, controller_port, options };
         let mut programs = vec![layout.etcd()?, layout.api_server()?];
         ready::wait(Stage::ApiServer, &config, &mut programs, deadline)?;
         programs.push(layout.controller_manager()?);

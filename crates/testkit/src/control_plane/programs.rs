@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{certificates::Certificates, folder::DataFolder};
+use super::{Options, certificates::Certificates, folder::DataFolder};
 use crate::program::Program;
 use crate::{
     Binaries,
@@ -34,6 +34,7 @@ pub(super) struct Layout<'a> {
     pub(super) certificates: &'a Certificates,
     pub(super) api_port: u16,
     pub(super) controller_port: u16,
+    pub(super) options: Options,
 }
 
 impl Layout<'_> {
@@ -71,7 +72,7 @@ impl Layout<'_> {
                 format!("--service-account-issuer=https://127.0.0.1:{}", self.api_port),
                 format!("--service-account-signing-key-file={}", self.folder.write("sa.key", signing)?),
                 format!("--service-account-key-file={}", self.folder.write("sa.pub", verifying)?),
-                "--service-cluster-ip-range=10.0.0.0/16".into(),
+                format!("--service-cluster-ip-range={}", self.service_ranges()),
                 "--authorization-mode=RBAC".into(),
                 // No service account tokens for pods that never run; no not-ready taint that no kubelet lifts.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
@@ -100,6 +101,10 @@ impl Layout<'_> {
                 "--use-service-account-credentials=false".into(),
             ],
         )
+    }
+
+    fn service_ranges(&self) -> &'static str {
+        if self.options.dual_stack { "10.0.0.0/16,fd00::/108" } else { "10.0.0.0/16" }
     }
 
     fn start(&self, name: &'static str, arguments: &[String]) -> anyhow::Result<Program> {

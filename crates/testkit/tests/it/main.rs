@@ -10,6 +10,8 @@ mod control_plane;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod kubelet;
+#[cfg(test)]
 mod setting;
 #[cfg(test)]
 mod watches;
