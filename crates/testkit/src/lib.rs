@@ -8,6 +8,7 @@
 //!   watches, a frozen view, a crash at the n-th write; and a trace of all that passed.
 //! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
 //! - [`ReservedAddress`]: a loopback address that stays free until a server takes it.
+//! - [`conformance`]: upstream's suites, for `cargo xtask conformance`.
 //! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
 //! - [`ticket`]: two small custom kinds to try a controller runtime on.
 //! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`), and [`helm`] likewise.
@@ -31,6 +32,7 @@
 pub mod binaries;
 pub mod builders;
 pub mod cluster;
+pub mod conformance;
 pub mod control_plane;
 pub mod crd;
 pub mod faults;

@@ -3,6 +3,7 @@
 //! - `portolan-testkit setup` prepares the Kubernetes binaries and Helm, and prints the folder of the former.
 //! - `portolan-testkit image PROGRAM FOLDER` writes the OCI archive of the program, and the list of its parts.
 //! - `portolan-testkit cluster up|load|status|down FOLDER` is a cluster in the background; see [`by_hand`].
+//! - `portolan-testkit conformance mcs PROGRAM REPORT` runs a conformance suite with that `portolan`, and writes a report.
 //! - `portolan-testkit run` starts a control plane, prints the path of its kubeconfig and the ids of its
 //!   processes, and ends it when standard input is closed.
 
@@ -16,9 +17,13 @@ use std::{
 use portolan_testkit::{
     Binaries, ControlPlane,
     cluster::by_hand,
-    helm,
+    conformance, helm,
     image::{self, Image},
 };
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The exit code after SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,11 +35,13 @@ fn main() -> ExitCode {
         ["cluster", "load", folder, archive] => by_hand::load(Path::new(folder), Path::new(archive)),
         ["cluster", "status", folder] => by_hand::status(Path::new(folder)),
         ["cluster", "down", folder] => by_hand::down(Path::new(folder)),
+        ["conformance", "mcs", program, report] => return conformance(Path::new(program), Path::new(report)),
         ["run"] => run(),
         _ => {
             writeln!(
                 io::stderr(),
-                "usage: portolan-testkit setup | image PROGRAM FOLDER | cluster up|load|status|down FOLDER | run"
+                "usage: portolan-testkit setup | image PROGRAM FOLDER | cluster up|load|status|down FOLDER | \
+                 conformance mcs PROGRAM REPORT | run"
             )
             .ok();
             return ExitCode::from(2);
@@ -42,11 +49,13 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            writeln!(io::stderr(), "error: {error:#}").ok();
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    writeln!(io::stderr(), "error: {error:#}").ok();
+    ExitCode::FAILURE
 }
 
 fn setup() -> anyhow::Result<()> {
@@ -76,6 +85,23 @@ fn image(program: &Path, folder: &Path) -> anyhow::Result<()> {
     let (megabytes, digest) = (archive.len() / 1_000_000, image::digest_of(&archive));
     writeln!(io::stdout(), "{} ({megabytes} MB, {digest})\n{}", file.display(), list.display())?;
     Ok(())
+}
+
+/// Ends early on SIGINT and SIGTERM, with all that it started.
+fn conformance(program: &Path, report: &Path) -> ExitCode {
+    let suite = async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            conforms = conformance::mcs(program, report) => conforms.map(|conforms| u8::from(!conforms)),
+            _ = tokio::signal::ctrl_c() => Ok(INTERRUPTED),
+            _ = terminate.recv() => Ok(INTERRUPTED),
+        }
+    };
+    let runtime = tokio::runtime::Runtime::new().map_err(anyhow::Error::from);
+    match runtime.and_then(|runtime| runtime.block_on(suite)) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => failed(&error),
+    }
 }
 
 fn run() -> anyhow::Result<()> {
