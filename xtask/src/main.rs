@@ -7,6 +7,7 @@
 mod bench;
 mod call;
 mod cluster;
+mod conformance;
 mod fuzz;
 mod generate;
 mod image;
@@ -48,6 +49,7 @@ enum Chore {
     Fuzz { target: Option<String>, seconds: u32 },
     Image,
     Cluster(Vec<String>),
+    Conformance { suite: String },
     Crds,
     Manifests,
     Docs,
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Chore::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Chore::Image => image::run(),
         Chore::Cluster(words) => cluster::run(&words),
+        Chore::Conformance { suite } => conformance::run(&suite),
         Chore::Crds => generate::crds(),
         Chore::Manifests => generate::manifests(),
         Chore::Docs => generate::docs(),
@@ -99,6 +102,9 @@ fn parse(words: &[String]) -> Result<Chore, Failure> {
         ("image", []) => Ok(Chore::Image),
         ("cluster", ["up" | "status" | "down"] | ["load", _]) => {
             Ok(Chore::Cluster(rest.iter().map(|word| (*word).to_owned()).collect()))
+        }
+        ("conformance", [suite]) if conformance::suites().contains(suite) => {
+            Ok(Chore::Conformance { suite: (*suite).to_owned() })
         }
         ("crds", []) => Ok(Chore::Crds),
         ("manifests", []) => Ok(Chore::Manifests),
@@ -161,6 +167,11 @@ impl Help {
     fn text(&self) -> String {
         let Self { chore: _, usage, about, more, examples } = self;
         let more = match *more {
+            "SUITES" => format!(
+                "SUITE is one of: {}\n\nIt runs upstream's own suite on two real control planes, with nodes that a fake kubelet writes, and writes
+docs/conformance/SUITE.md. The exit status says whether every required spec passed.\n",
+                conformance::suites().join(" ")
+            ),
             "NAMES" => format!("NAME is one of: {}\n", test::names().join(" ")),
             "TARGETS" => match fuzz::targets() {
                 Ok(targets) => format!("TARGET is one of: {}; without one each has its turn\n", targets.join(" ")),
@@ -222,6 +233,13 @@ checkout. A second run changes nothing.",
         more: "Three nodes with kubelet, containerd and kube-proxy, each in namespaces of its own, and a host outside of the
 cluster. `up` prints how to reach it; `load` gives every node an image; nothing is left after `down`.",
         examples: &["cargo xtask cluster up", "cargo xtask cluster load target/image/portolan-0.1.0.oci.tar"],
+    },
+    Help {
+        chore: "conformance",
+        usage: "cargo xtask conformance SUITE",
+        about: "Run an upstream conformance suite and write its report to docs/conformance",
+        more: "SUITES",
+        examples: &["cargo xtask conformance mcs"],
     },
     Help {
         chore: "crds",
@@ -298,6 +316,8 @@ mod tests {
             "cargo xtask fuzz --seconds",
             "cargo xtask fuzz x --seconds 0",
             "cargo xtask fuzz --minutes 3",
+            "cargo xtask conformance",
+            "cargo xtask conformance everything",
         ] {
             let failure = parse(&words(line)).expect_err(line);
             assert_eq!(failure.code, 2, "{line}");
