@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -11,9 +12,29 @@ const PREFIX: &str = "portolan-cluster-";
 /// How long killed processes may stay in their group.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Tells a cluster from all others on the machine: its process, and its number in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ClusterId {
+    process: u32,
+    number: u32,
+}
+
+impl ClusterId {
+    pub(super) fn next() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        Self { process: std::process::id(), number: NUMBER.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The cluster of a group with this name.
+    fn of(group: &str) -> Option<Self> {
+        let mut numbers = group.strip_prefix(PREFIX)?.split('-').map(str::parse);
+        Some(Self { process: numbers.next()?.ok()?, number: numbers.next()?.ok()? })
+    }
+}
+
 /// The group of one node, the same in every hierarchy.
-pub(super) fn name(cluster: u32, node: &str) -> String {
-    format!("/{PREFIX}{cluster}-{node}")
+pub(super) fn name(ClusterId { process, number }: ClusterId, node: &str) -> String {
+    format!("/{PREFIX}{process}-{number}-{node}")
 }
 
 /// Makes a group in every hierarchy.
@@ -22,17 +43,21 @@ pub(super) fn make(name: &str) -> io::Result<()> {
 }
 
 /// Removes the groups of a cluster, and those of clusters whose process is gone.
-pub(super) fn sweep(cluster: u32) -> io::Result<()> {
+pub(super) fn sweep(cluster: ClusterId) -> io::Result<()> {
     for hierarchy in hierarchies()? {
         for entry in fs::read_dir(&hierarchy)?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
-            if owner.is_some_and(|owner| owner == cluster || !Path::new(&format!("/proc/{owner}")).exists()) {
+            let owner = ClusterId::of(&name);
+            if owner.is_some_and(|owner| owner == cluster || !is_running(owner)) {
                 remove(&entry.path())?;
             }
         }
     }
     Ok(())
+}
+
+fn is_running(ClusterId { process, .. }: ClusterId) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
 }
 
 /// A group can be removed once its processes have gone, and those below it.
@@ -62,4 +87,17 @@ fn hierarchies() -> io::Result<Vec<PathBuf>> {
     let folders = fs::read_dir(ROOT)?.flatten().map(|entry| entry.path());
     // Some names are links to a hierarchy of several controllers.
     Ok(folders.filter(|folder| folder.is_dir() && !folder.is_symlink()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_names_its_cluster() {
+        let [first, second] = [ClusterId::next(), ClusterId::next()];
+        assert_ne!(first, second);
+        assert_eq!(ClusterId::of(name(second, "node-1").trim_start_matches('/')), Some(second));
+        assert_eq!(ClusterId::of("portolan-cluster-7"), None);
+    }
 }

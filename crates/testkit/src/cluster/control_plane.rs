@@ -2,10 +2,7 @@
 
 use serde_json::json;
 
-use super::{
-    host::Host,
-    plan::{CONTROL_PLANE, KUBERNETES_SERVICE, POD_RANGE, SERVICE_RANGE},
-};
+use super::{host::Host, plan::NetworkPlan};
 use crate::{
     Binaries,
     control_plane::{
@@ -21,6 +18,9 @@ pub(super) const API_PORT: u16 = 6443;
 /// Where the API server records requests, in the cluster's folder.
 pub(super) const AUDIT_LOG: &str = "audit.log";
 
+/// Who reads a cluster for the operator of another one: see `examples/mirror/remote-rbac.yaml`.
+const MIRROR_READER: &str = "system:serviceaccount:kube-system:portolan-mirror";
+
 /// Records what pods ask for, without bodies; what the cluster's own parts ask for is of no use.
 fn audit_policy() -> serde_json::Value {
     json!({
@@ -28,6 +28,7 @@ fn audit_policy() -> serde_json::Value {
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
         "rules": [
+            { "level": "Metadata", "users": [MIRROR_READER] },
             { "level": "None", "userGroups": ["system:serviceaccounts:kube-system"] },
             { "level": "Metadata", "userGroups": ["system:serviceaccounts"] },
         ],
@@ -39,17 +40,20 @@ pub(super) struct ControlPlaneFiles<'a> {
     pub(super) binaries: &'a Binaries,
     pub(super) folder: &'a DataFolder,
     pub(super) certificates: &'a Certificates,
+    pub(super) network: NetworkPlan,
 }
 
 /// The URL of the API server on the network of the hosts.
-pub(super) fn server() -> String {
-    format!("https://{CONTROL_PLANE}:{API_PORT}")
+pub(super) fn server(network: NetworkPlan) -> String {
+    let [address, _] = network.control_plane();
+    format!("https://{address}:{API_PORT}")
 }
 
 /// The names and addresses that the API server is called by.
-pub(super) fn names() -> Vec<String> {
+pub(super) fn names(network: NetworkPlan) -> Vec<String> {
     let mut names: Vec<String> = LOOPBACK_NAMES.map(String::from).into();
-    names.extend([CONTROL_PLANE.to_string(), KUBERNETES_SERVICE.to_string()]);
+    names.extend(network.control_plane().map(|address| address.to_string()));
+    names.push(network.kubernetes_service().to_string());
     names
 }
 
@@ -82,7 +86,7 @@ impl ControlPlaneFiles<'_> {
             "kube-apiserver",
             &[
                 "--etcd-servers=unix://etcd.sock:1".into(),
-                format!("--advertise-address={CONTROL_PLANE}"),
+                format!("--advertise-address={}", self.network.control_plane()[0]),
                 format!("--secure-port={API_PORT}"),
                 format!("--tls-cert-file={certificate}"),
                 format!("--tls-private-key-file={key}"),
@@ -93,7 +97,7 @@ impl ControlPlaneFiles<'_> {
                 "--service-account-issuer=https://kubernetes.default.svc".into(),
                 format!("--service-account-signing-key-file={}", self.folder.write("sa.key", signing)?),
                 format!("--service-account-key-file={}", self.folder.write("sa.pub", verifying)?),
-                format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+                format!("--service-cluster-ip-range={}", self.network.services().join(",")),
                 "--authorization-mode=Node,RBAC".into(),
                 "--enable-admission-plugins=NodeRestriction".into(),
                 "--allow-privileged=true".into(),
@@ -119,7 +123,7 @@ impl ControlPlaneFiles<'_> {
                     "--service-account-private-key-file={}",
                     self.folder.write("sa.key", &self.certificates.service_account.0)?
                 ),
-                format!("--cluster-cidr={POD_RANGE}"),
+                format!("--cluster-cidr={}", self.network.pods().join(",")),
                 "--leader-elect=false".into(),
                 "--use-service-account-credentials=true".into(),
                 // A node that says nothing is lost sooner than the usual 40 s.

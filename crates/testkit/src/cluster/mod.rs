@@ -2,11 +2,12 @@
 //! and a host outside of it. Needs root.
 //!
 //! Every host is a set of namespaces of its own ([`host`]), so nothing of the machine's own network is touched and
-//! nothing outlives the test. The API server is reached through a port on loopback ([`forward`]).
+//! nothing outlives the test. The API server is reached through a port on loopback ([`forward`]). Clusters with different
+//! [`NetworkPlan`]s can be connected.
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -20,12 +21,7 @@ use kube::{
 };
 use serde_json::json;
 
-use self::{
-    control_plane::ControlPlaneFiles,
-    forward::Forward,
-    node::NodeFiles,
-    plan::{CONTROL_PLANE, NETWORK_LENGTH, OUTSIDE},
-};
+use self::{cgroups::ClusterId, control_plane::ControlPlaneFiles, forward::Forward, node::NodeFiles};
 use crate::{
     Binaries,
     control_plane::{certificates::Certificates, folder::DataFolder},
@@ -35,6 +31,7 @@ use crate::{
 
 pub mod by_hand;
 mod cgroups;
+mod connect;
 mod control_plane;
 mod forward;
 pub mod host;
@@ -45,7 +42,7 @@ mod plan;
 
 pub use host::Host;
 pub use images::TEST_APP;
-pub use plan::NodePlan;
+pub use plan::{NetworkPlan, NodePlan};
 
 /// How long a start may take on a busy machine.
 const LIMIT: Duration = Duration::from_mins(3);
@@ -57,16 +54,20 @@ pub struct Options {
     pub nodes: u8,
     /// Whether nodes hide the addresses of their pods from the rest of the network.
     pub masquerade: bool,
+    /// Its addresses and ranges.
+    pub network: NetworkPlan,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 3, masquerade: false }
+        Self { nodes: 3, masquerade: false, network: NetworkPlan::default() }
     }
 }
 
 /// A running cluster; it ends when dropped.
 pub struct Cluster {
+    id: ClusterId,
+    network: NetworkPlan,
     nodes: Vec<(NodePlan, Option<Host>)>,
     outside: Host,
     control_plane: Host,
@@ -88,17 +89,20 @@ impl Cluster {
 
     fn launch(options: Options) -> anyhow::Result<Self> {
         let started = Instant::now();
-        cgroups::sweep(std::process::id())?;
+        let (id, network) = (ClusterId::next(), options.network);
+        cgroups::sweep(id)?;
         let binaries = Binaries::locate()?.of_cluster()?;
         let test_app = test_app()?;
         let folder = DataFolder::new()?;
         janitor::start(folder.path())?;
-        let certificates = Certificates::new(&self::control_plane::names())?;
+        let certificates = Certificates::new(&self::control_plane::names(network))?;
 
         let mut control_plane = Host::start("control-plane", &test_app, folder.path())?;
+        let [v4, v6] = network.control_plane().map(plan::with_length);
         control_plane.ip(&[
             "link add hub type bridge",
-            &format!("address add {CONTROL_PLANE}/{NETWORK_LENGTH} dev hub"),
+            &format!("address add {v4} dev hub"),
+            &format!("address add {v6} dev hub nodad"),
             "link set hub up",
         ])?;
         // It is the router of the network: the host outside has no other way to pods.
@@ -107,7 +111,7 @@ impl Cluster {
             control_plane.first_process(),
             SocketAddr::from(([127, 0, 0, 1], self::control_plane::API_PORT)),
         )?;
-        let files = ControlPlaneFiles { binaries: &binaries, folder: &folder, certificates: &certificates };
+        let files = ControlPlaneFiles { binaries: &binaries, folder: &folder, certificates: &certificates, network };
         files.start_etcd(&mut control_plane)?;
         files.start_api_server(&mut control_plane)?;
         let server = format!("https://127.0.0.1:{}", forward.port());
@@ -116,9 +120,11 @@ impl Cluster {
         let kubeconfig = folder.write("kubeconfig", &admin.to_string())?.into();
 
         let outside = Host::start("outside", &test_app, folder.path())?;
-        join(&control_plane, &outside, &format!("{OUTSIDE}/{NETWORK_LENGTH}"), "outside")?;
+        join(&control_plane, &outside, network.outside(), network)?;
         let mut cluster = Self {
-            nodes: plan::nodes(options.nodes, options.masquerade).into_iter().map(|plan| (plan, None)).collect(),
+            id,
+            network,
+            nodes: network.nodes(options.nodes, options.masquerade).into_iter().map(|plan| (plan, None)).collect(),
             outside,
             control_plane,
             _forward: forward,
@@ -138,6 +144,7 @@ impl Cluster {
             binaries: &cluster.binaries,
             folder: &cluster.folder,
             certificates: &cluster.certificates,
+            network,
         };
         files.start_controller_manager(&mut cluster.control_plane)?;
         files.start_scheduler(&mut cluster.control_plane)?;
@@ -183,9 +190,24 @@ impl Cluster {
         &self.outside
     }
 
-    /// Its address in the network of the nodes.
-    pub fn outside_address(&self) -> std::net::Ipv4Addr {
-        OUTSIDE
+    /// Its IPv4 address in the network of the nodes.
+    pub fn outside_address(&self) -> IpAddr {
+        self.network.outside()[0]
+    }
+
+    /// Its addresses and ranges.
+    pub fn network(&self) -> NetworkPlan {
+        self.network
+    }
+
+    /// The URL of the API server for nodes and pods, also for those of a cluster that is connected to this one.
+    pub fn server(&self) -> String {
+        control_plane::server(self.network)
+    }
+
+    /// Connects two clusters: hosts and pods of each reach hosts and pods of the other.
+    pub fn connect(&self, other: &Self) -> anyhow::Result<()> {
+        connect::routers((&self.control_plane, self.network), (&other.control_plane, other.network))
     }
 
     /// Gives every node an image from an OCI archive.
@@ -226,16 +248,17 @@ impl Cluster {
         let folder = self.folder.path().join(&plan.name);
         fs::create_dir_all(&folder)?;
         let mut host = Host::start(&plan.name, &self.test_app, &folder)?;
-        join(&self.control_plane, &host, &format!("{}/{NETWORK_LENGTH}", plan.address), &plan.name)?;
+        join(&self.control_plane, &host, plan.addresses, self.network)?;
         for (other, _) in self.nodes.iter().filter(|(other, _)| other.name != plan.name) {
-            host.ip(&[&format!("route add {} via {}", other.pod_range, other.address)])?;
+            host.ip(&other.routes().each_ref().map(String::as_str))?;
         }
-        self.control_plane.ip(&[&format!("route replace {} via {}", plan.pod_range, plan.address)])?;
+        self.control_plane.ip(&plan.routes().each_ref().map(String::as_str))?;
         forward_packets(&host)?;
 
         self.register(&plan)?;
         let (binaries, certificates) = (&self.binaries, &self.certificates);
-        let files = NodeFiles { plan: &plan, folder: folder.clone(), binaries, certificates };
+        let (network, cluster) = (self.network, self.id);
+        let files = NodeFiles { plan: &plan, network, cluster, folder: folder.clone(), binaries, certificates };
         files.start_containerd(&mut host)?;
         for (number, archive) in images::archives(&self.test_app)?.into_iter().enumerate() {
             let file = folder.join(format!("image-{number}.tar"));
@@ -252,7 +275,7 @@ impl Cluster {
     fn register(&mut self, plan: &NodePlan) -> anyhow::Result<()> {
         let node: Node = serde_json::from_value(json!({
             "metadata": { "name": plan.name },
-            "spec": { "podCIDR": plan.pod_range, "podCIDRs": [plan.pod_range] },
+            "spec": { "podCIDR": plan.pod_ranges[0], "podCIDRs": plan.pod_ranges },
         }))?;
         self.until(&format!("{} is registered", plan.name), async |client| {
             match Api::<Node>::all(client).create(&PostParams::default(), &node).await {
@@ -310,7 +333,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.nodes.clear();
-        if let Err(error) = cgroups::sweep(std::process::id()) {
+        if let Err(error) = cgroups::sweep(self.id) {
             tracing::warn!("control groups of the cluster are left: {error}");
         }
     }
@@ -322,19 +345,26 @@ fn test_app() -> anyhow::Result<PathBuf> {
     if beside.is_file() { Ok(beside) } else { program::binary("portolan-testkit", "portolan-testapp") }
 }
 
-/// Gives a host its address on the network of all hosts.
-fn join(hub: &Host, host: &Host, address: &str, port: &str) -> anyhow::Result<()> {
-    let process = host.first_process();
+/// Gives a host its addresses on the network of all hosts.
+fn join(hub: &Host, host: &Host, addresses: [IpAddr; 2], network: NetworkPlan) -> anyhow::Result<()> {
+    let (process, port) = (host.first_process(), host.name());
     hub.ip(&[
         &format!("link add {port} type veth peer name eth0 netns {process}"),
         &format!("link set {port} master hub up"),
     ])?;
-    let gateway = format!("route add default via {CONTROL_PLANE}");
-    host.ip(&[&format!("address add {address} dev eth0"), "link set eth0 up", &gateway])
+    let ([v4, v6], [router4, router6]) = (addresses.map(plan::with_length), network.control_plane());
+    host.ip(&[
+        &format!("address add {v4} dev eth0"),
+        &format!("address add {v6} dev eth0 nodad"),
+        "link set eth0 up",
+        &format!("route add default via {router4}"),
+        &format!("route add default via {router6}"),
+    ])
 }
 
 fn forward_packets(host: &Host) -> anyhow::Result<()> {
-    host.run(&["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]).map(drop)
+    let settings = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
+    settings.iter().try_for_each(|setting| host.run(&["sh", "-c", &format!("echo 1 > /proc/sys/{setting}")]).map(drop))
 }
 
 async fn ready_nodes(client: Client) -> anyhow::Result<usize> {

@@ -4,12 +4,19 @@ use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{cgroups, control_plane::server, host::Host, plan::NodePlan};
+use super::{
+    cgroups::{self, ClusterId},
+    control_plane::server,
+    host::Host,
+    plan::{NetworkPlan, NodePlan},
+};
 use crate::{Binaries, control_plane::certificates::Certificates, kubeconfig::kubeconfig};
 
 /// Everything that a node's programs need to know.
 pub(super) struct NodeFiles<'a> {
     pub(super) plan: &'a NodePlan,
+    pub(super) network: NetworkPlan,
+    pub(super) cluster: ClusterId,
     pub(super) folder: PathBuf,
     pub(super) binaries: &'a Binaries,
     pub(super) certificates: &'a Certificates,
@@ -30,13 +37,13 @@ impl NodeFiles<'_> {
 
     pub(super) fn start_kubelet(&self, host: &mut Host) -> anyhow::Result<()> {
         let identity = self.certificates.node(&self.plan.name)?;
-        let credentials = kubeconfig(&server(), Some(&self.certificates.ca), Some(&identity)).to_string();
+        let credentials = kubeconfig(&server(self.network), Some(&self.certificates.ca), Some(&identity)).to_string();
         let words = vec![
             self.program("kubelet"),
             format!("--config={}", self.write("kubelet.json", &self.kubelet()?.to_string())?),
             format!("--kubeconfig={}", self.write("kubelet.kubeconfig", &credentials)?),
             format!("--hostname-override={}", self.plan.name),
-            format!("--node-ip={}", self.plan.address),
+            format!("--node-ip={}", self.plan.addresses.map(|address| address.to_string()).join(",")),
             format!("--root-dir={}", self.path("kubelet")),
             format!("--cert-dir={}", self.path("kubelet-certificates")),
         ];
@@ -45,12 +52,12 @@ impl NodeFiles<'_> {
 
     pub(super) fn start_kube_proxy(&self, host: &mut Host) -> anyhow::Result<()> {
         let identity = &self.certificates.kube_proxy;
-        let credentials = kubeconfig(&server(), Some(&self.certificates.ca), Some(identity)).to_string();
+        let credentials = kubeconfig(&server(self.network), Some(&self.certificates.ca), Some(identity)).to_string();
         let words = vec![
             self.program("kube-proxy"),
             format!("--kubeconfig={}", self.write("kube-proxy.kubeconfig", &credentials)?),
             format!("--hostname-override={}", self.plan.name),
-            format!("--cluster-cidr={}", super::plan::POD_RANGE),
+            format!("--cluster-cidr={}", self.network.pods().join(",")),
             "--proxy-mode=nftables".into(),
             // These settings are the machine's, not the host's.
             "--conntrack-max-per-core=0".into(),
@@ -98,8 +105,8 @@ runtime_type = "io.containerd.runc.v2"
                     "hairpinMode": true,
                     "ipam": {
                         "type": "host-local",
-                        "ranges": [[{ "subnet": self.plan.pod_range }]],
-                        "routes": [{ "dst": "0.0.0.0/0" }],
+                        "ranges": self.plan.pod_ranges.each_ref().map(|range| [json!({ "subnet": range })]),
+                        "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }],
                         "dataDir": "/run/cni-addresses",
                     },
                 },
@@ -109,7 +116,7 @@ runtime_type = "io.containerd.runc.v2"
     }
 
     fn kubelet(&self) -> anyhow::Result<Value> {
-        let cgroup = cgroups::name(std::process::id(), &self.plan.name);
+        let cgroup = cgroups::name(self.cluster, &self.plan.name);
         cgroups::make(&cgroup)?;
         Ok(json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",

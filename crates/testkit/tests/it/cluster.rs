@@ -55,7 +55,7 @@ fn a_cluster_has_three_ready_nodes_and_leaves_nothing_when_it_is_killed() -> any
 
 #[test]
 fn a_cluster_that_masquerades_shows_nodes_instead_of_pods() -> anyhow::Result<()> {
-    let cluster = Cluster::start(Options { nodes: 1, masquerade: true })?;
+    let cluster = Cluster::start(Options { nodes: 1, masquerade: true, ..Options::default() })?;
     let mut echo = cluster.outside().command(cluster.test_app()).args(["echo", "--tcp", "7000"]).spawn()?;
     let server = format!("{}:7000", cluster.outside_address());
     let run = |words: &str| -> anyhow::Result<String> {
@@ -70,7 +70,11 @@ fn a_cluster_that_masquerades_shows_nodes_instead_of_pods() -> anyhow::Result<()
     echo.wait()?;
     let (node, _) = cluster.nodes().next().context("its node")?;
     ensure!(seen["answered"] == 1, "{seen}");
-    ensure!(seen["peers"].to_string().contains(&node.address.to_string()), "{seen} does not name {}", node.address);
+    ensure!(
+        seen["peers"].to_string().contains(&node.addresses[0].to_string()),
+        "{seen} does not name {}",
+        node.addresses[0]
+    );
     Ok(())
 }
 
