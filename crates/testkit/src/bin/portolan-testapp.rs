@@ -4,17 +4,19 @@
 //! - `echo --udp PORT --tcp PORT --http PORT` answers `PEER NAME TEXT`: who asked, which pod answers ($NAME), and what
 //!   was sent.
 //! - `send udp|tcp ADDRESS:PORT COUNT EVERY-MS` sends numbered texts, waits for each answer, and prints one JSON line:
-//!   how many were answered, which were not, the longest gap between answers, and the peers and pods that the answers
-//!   name. With `-` as COUNT it sends until its standard input ends.
+//!   how many were answered, which were not, why, and how long the slowest failure took, the longest gap between
+//!   answers, and the peers and pods that the answers name. With `-` as COUNT it sends until its standard input ends.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// An answer that takes longer counts as lost: long, as the machine may be busy.
@@ -42,7 +44,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            writeln!(std::io::stderr(), "error: {error:#}").ok();
+            writeln!(io::stderr(), "error: {error:#}").ok();
             ExitCode::FAILURE
         }
     }
@@ -131,22 +133,30 @@ async fn send(protocol: &str, to: &str, count: Option<u64>, every: u64) -> anyho
     let mut seen = Seen::default();
     let mut last = Instant::now();
     let mut ticks = tokio::time::interval(Duration::from_millis(every.max(1)));
-    let input = std::thread::spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    let input = std::thread::spawn(|| io::copy(&mut io::stdin(), &mut io::sink()));
     let mut sent = 0;
     while count.map_or_else(|| !input.is_finished(), |count| sent < count) {
         ticks.tick().await;
         let number = sent;
         sent += 1;
+        let asked = Instant::now();
         let answer = tokio::time::timeout(PATIENCE, ask(protocol, to, &number.to_string())).await;
-        if let Ok(Ok(answer)) = answer {
-            let mut words = answer.split_whitespace();
-            let (peer, name) = words.next().zip(words.next()).with_context(|| format!("`{answer}` is no answer"))?;
-            *seen.peers.entry(peer.to_owned()).or_default() += 1;
-            *seen.names.entry(name.to_owned()).or_default() += 1;
-            seen.answered += 1;
-            (seen.longest_gap, last) = (seen.longest_gap.max(last.elapsed()), Instant::now());
-        } else {
-            seen.lost.push(number);
+        let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        match answer {
+            Ok(answer) => {
+                let mut words = answer.split_whitespace();
+                let (peer, name) =
+                    words.next().zip(words.next()).with_context(|| format!("`{answer}` is no answer"))?;
+                *seen.peers.entry(peer.to_owned()).or_default() += 1;
+                *seen.names.entry(name.to_owned()).or_default() += 1;
+                seen.answered += 1;
+                (seen.longest_gap, last) = (seen.longest_gap.max(last.elapsed()), Instant::now());
+            }
+            Err(error) => {
+                seen.lost.push(number);
+                *seen.errors.entry(error.kind().to_string()).or_default() += 1;
+                seen.slowest_error = seen.slowest_error.max(asked.elapsed());
+            }
         }
     }
     let longest_gap = seen.longest_gap.max(last.elapsed());
@@ -154,11 +164,13 @@ async fn send(protocol: &str, to: &str, count: Option<u64>, every: u64) -> anyho
         "sent": sent,
         "answered": seen.answered,
         "lost": seen.lost,
+        "errors": seen.errors,
+        "slowestErrorMs": u64::try_from(seen.slowest_error.as_millis())?,
         "longestGapMs": u64::try_from(longest_gap.as_millis())?,
         "peers": seen.peers,
         "names": seen.names,
     });
-    writeln!(std::io::stdout(), "{line}")?;
+    writeln!(io::stdout(), "{line}")?;
     Ok(())
 }
 
@@ -166,13 +178,16 @@ async fn send(protocol: &str, to: &str, count: Option<u64>, every: u64) -> anyho
 struct Seen {
     answered: u64,
     lost: Vec<u64>,
+    /// How many of the lost ended with which kind of error.
+    errors: BTreeMap<String, u64>,
+    slowest_error: Duration,
     longest_gap: Duration,
     peers: BTreeMap<String, u64>,
     names: BTreeMap<String, u64>,
 }
 
 /// One question on a socket of its own, as a new client would.
-async fn ask(protocol: &str, to: &str, text: &str) -> anyhow::Result<String> {
+async fn ask(protocol: &str, to: &str, text: &str) -> io::Result<String> {
     match protocol {
         "udp" => {
             let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
@@ -184,12 +199,35 @@ async fn ask(protocol: &str, to: &str, text: &str) -> anyhow::Result<String> {
             Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
         }
         "tcp" => {
-            let mut stream = TcpStream::connect(to).await?;
+            let mut stream = connect(to).await?;
             stream.write_all(format!("{text}\n").as_bytes()).await?;
             let mut line = String::new();
             BufReader::new(stream).read_line(&mut line).await?;
             Ok(line)
         }
-        other => bail!("{other} is not a protocol: udp, tcp"),
+        other => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{other} is not a protocol: udp, tcp"))),
+    }
+}
+
+/// Connects, or learns of a refusal as soon as the kernel does.
+///
+/// An ICMP error that arrives while `connect` still holds the socket, as that of a firewall on the same machine does,
+/// ends the attempt only with the first retransmission, a second later. Until then the kernel says so to whoever asks.
+async fn connect(to: &str) -> io::Result<TcpStream> {
+    let invalid = |_| io::Error::new(io::ErrorKind::InvalidInput, format!("{to} is not ADDRESS:PORT"));
+    let to: SocketAddr = to.parse().map_err(invalid)?;
+    let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let same_socket = std::net::TcpStream::from(socket.as_fd().try_clone_to_owned()?);
+    let refused = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if let Some(error) = same_socket.take_error()? {
+                return Err(error);
+            }
+        }
+    };
+    tokio::select! {
+        connected = socket.connect(to) => connected,
+        refused = refused => refused,
     }
 }
