@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::installation::Installation;
 
-const OPERATOR: &str = "system:serviceaccount:portolan:portolan-operator";
+pub(crate) const OPERATOR: &str = "system:serviceaccount:portolan:portolan-operator";
 /// What every replica writes, whether it leads or not.
 const OF_ALL_REPLICAS: [&str; 4] =
     ["leases", "secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
@@ -28,9 +29,8 @@ impl<'a> Audit<'a> {
 
     /// Nothing was forbidden, and no two replicas wrote in turns: they lead one after the other.
     pub(crate) fn shows_one_writer_at_a_time(self) -> anyhow::Result<()> {
-        let requests = self.requests()?;
-        let forbidden = requests.iter().find(|request| request["responseStatus"]["code"] == 403);
-        ensure!(forbidden.is_none(), "the operator lacks a permission: {forbidden:#?}");
+        let requests = requests(&self.installation.cluster.audit_log(), self.offset, OPERATOR)?;
+        nothing_was_forbidden(&requests)?;
 
         let is_write = |request: &&Value| {
             let verb = request["verb"].as_str().unwrap_or_default();
@@ -46,20 +46,27 @@ impl<'a> Audit<'a> {
         ensure!(u64::try_from(writers.len())? <= led, "{writers:?} wrote in turns, and leadership changed {led} times");
         Ok(())
     }
+}
 
-    fn requests(&self) -> anyhow::Result<Vec<Value>> {
-        let mut file = File::open(self.installation.cluster.audit_log())?;
-        file.seek(SeekFrom::Start(self.offset))?;
-        let mut requests = Vec::new();
-        for line in BufReader::new(file).lines() {
-            // the last line may not be whole yet
-            let Ok(request) = serde_json::from_str::<Value>(&line?) else { continue };
-            if request["user"]["username"] == OPERATOR {
-                requests.push(request);
-            }
+/// What a user asked for, as recorded from this offset on.
+pub(crate) fn requests(log: &Path, offset: u64, user: &str) -> anyhow::Result<Vec<Value>> {
+    let mut file = File::open(log)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut requests = Vec::new();
+    for line in BufReader::new(file).lines() {
+        // the last line may not be whole yet
+        let Ok(request) = serde_json::from_str::<Value>(&line?) else { continue };
+        if request["user"]["username"] == user {
+            requests.push(request);
         }
-        Ok(requests)
     }
+    Ok(requests)
+}
+
+pub(crate) fn nothing_was_forbidden(requests: &[Value]) -> anyhow::Result<()> {
+    let forbidden = requests.iter().find(|request| request["responseStatus"]["code"] == 403);
+    ensure!(forbidden.is_none(), "the operator lacks a permission: {forbidden:#?}");
+    Ok(())
 }
 
 /// When a write was received, and from which pod.

@@ -60,7 +60,7 @@ impl Installation {
 
     /// Runs kubectl with these words; a bad exit is an error with what it wrote.
     pub(crate) fn kubectl(&self, line: &str) -> anyhow::Result<String> {
-        succeeded(line, self.cluster.kubectl().args(line.split_whitespace()))
+        kubectl(&self.cluster, line)
     }
 
     /// The same, on a file with this content.
@@ -115,6 +115,11 @@ impl Installation {
         }
         Ok(())
     }
+}
+
+/// Runs kubectl with these words; a bad exit is an error with what it wrote.
+pub(crate) fn kubectl(cluster: &Cluster, line: &str) -> anyhow::Result<String> {
+    succeeded(line, cluster.kubectl().args(line.split_whitespace()))
 }
 
 /// Runs `portolan` on a host.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -18,6 +19,9 @@ pub(crate) struct Answers {
     pub(crate) by_pod: BTreeMap<String, u64>,
     /// The addresses that the application was asked from.
     pub(crate) asked_from: Vec<String>,
+    /// How many failed with which kind of error.
+    pub(crate) errors: BTreeMap<String, u64>,
+    pub(crate) slowest_error: Duration,
 }
 
 /// The application in a namespace of its own.
@@ -93,7 +97,12 @@ impl Answers {
     pub(crate) fn of(sender: Child) -> anyhow::Result<Self> {
         let output = sender.wait_with_output()?;
         ensure!(output.status.success(), "the sender ended with {}", output.status);
-        let said: Value = serde_json::from_slice(&output.stdout)?;
+        Self::read(&output.stdout)
+    }
+
+    /// What a sender printed.
+    pub(crate) fn read(printed: &[u8]) -> anyhow::Result<Self> {
+        let said: Value = serde_json::from_slice(printed)?;
         let counts =
             |field: &str| -> anyhow::Result<BTreeMap<String, u64>> { Ok(serde_json::from_value(said[field].clone())?) };
         Ok(Self {
@@ -101,6 +110,8 @@ impl Answers {
             lost: serde_json::from_value(said["lost"].clone())?,
             by_pod: counts("names")?,
             asked_from: counts("peers")?.into_keys().collect(),
+            errors: counts("errors")?,
+            slowest_error: Duration::from_millis(said["slowestErrorMs"].as_u64().context("no duration")?),
         })
     }
 }
