@@ -18,7 +18,7 @@ fn a_pod_here_reaches_a_pod_there_through_the_mirror_over_both_protocols_and_fam
     let remote = Remote::alone()?;
     let installation = Installation::shared()?;
     let offset = installation.cluster.audit_log().metadata()?.len();
-    let mirror = Mirror::start(&installation, &remote)?;
+    let mirror = Mirror::start(&installation, &remote, "mirror-calls")?;
     for way in WAYS {
         let before = remote.arrivals()?;
         let answers = mirror.is_answered(way, 30)?;
@@ -40,7 +40,7 @@ fn a_pod_here_reaches_a_pod_there_through_the_mirror_over_both_protocols_and_fam
 fn a_remote_node_that_is_drained_or_lost_gets_no_new_connection() -> anyhow::Result<()> {
     let mut remote = Remote::alone()?;
     let installation = Installation::shared()?;
-    let mirror = Mirror::start(&installation, &remote)?;
+    let mirror = Mirror::start(&installation, &remote, "mirror-drained")?;
     let lost = remote.cluster.nodes().nth(1).context("a second node")?.0.addresses.map(|address| address.to_string());
 
     // Draining alone excludes no node: that is the label that keeps load balancers away.
@@ -70,7 +70,11 @@ fn a_remote_node_that_is_drained_or_lost_gets_no_new_connection() -> anyhow::Res
     // A connection that went to it would be lost.
     for way in WAYS {
         until(&format!("{way:?} is answered"), || mirror.is_answered(way, 10).map(drop))?;
-        mirror.is_answered(way, 50)?;
+        mirror.is_answered(way, 50).or_else(|error| {
+            let endpoints = mirror.endpoints()?;
+            let shown = remote.kubectl("get nodes,pods,events --all-namespaces --output=wide")?;
+            anyhow::bail!("{error:#}\nendpoints: {endpoints}\n{shown}")
+        })?;
     }
     mirror.end()?;
     remote.cluster.restart_node("node-2")?;
@@ -81,7 +85,7 @@ fn a_remote_node_that_is_drained_or_lost_gets_no_new_connection() -> anyhow::Res
 fn without_a_usable_remote_node_connections_are_refused_within_a_second() -> anyhow::Result<()> {
     let remote = Remote::alone()?;
     let installation = Installation::shared()?;
-    let mirror = Mirror::start(&installation, &remote)?;
+    let mirror = Mirror::start(&installation, &remote, "mirror-refused")?;
     remote.kubectl(&format!("label node --all {EXCLUDED}="))?;
     // One at a time: the kernel limits how many refusals a client gets in a second.
     for way in WAYS {

@@ -91,12 +91,14 @@ impl Remote {
 /// The remote's Service, mirrored in the shared cluster, and a pod there that calls it.
 pub(crate) struct Mirror<'a> {
     installation: &'a Installation,
+    /// The namespace of the pod.
+    clients: &'a str,
     addresses: [String; 2],
 }
 
 impl<'a> Mirror<'a> {
-    /// Names the remote, and waits until the pod can call its Service.
-    pub(crate) fn start(installation: &'a Installation, remote: &Remote) -> anyhow::Result<Self> {
+    /// Names the remote, and waits until the pod, in a namespace of its own, can call the Service.
+    pub(crate) fn start(installation: &'a Installation, remote: &Remote, clients: &'a str) -> anyhow::Result<Self> {
         remote.count_arrivals()?;
         let config = tempfile::NamedTempFile::new()?;
         std::fs::write(config.path(), remote.kubeconfig()?)?;
@@ -105,14 +107,15 @@ impl<'a> Mirror<'a> {
             config.path().display()
         ))?;
         let hosts = json!(remote.cluster.network().hosts()).to_string();
-        installation.kubectl_on("apply", &include_str!("objects/mirror.yaml").replace("[HOSTS]", &hosts))?;
+        let objects = include_str!("objects/mirror.yaml").replace("[HOSTS]", &hosts).replace("CLIENTS", clients);
+        installation.kubectl_on("apply", &objects)?;
         installation
             .kubectl("wait rcluster/east --for=condition=Ready --timeout=5m")
             .or_else(|error| anyhow::bail!("{error:#}\n{}", installation.kubectl("describe rcluster east")?))?;
-        installation.kubectl("wait pod/client --namespace mirror --for=condition=Ready --timeout=5m")?;
+        installation.kubectl(&format!("wait pod/client --namespace {clients} --for=condition=Ready --timeout=5m"))?;
         let shown = installation.kubectl("get service --namespace shop echo --output=jsonpath={.spec.clusterIPs}")?;
         let [v4, v6]: [String; 2] = serde_json::from_str(&shown).with_context(|| shown.clone())?;
-        let mirror = Self { installation, addresses: [format!("{v4}:80"), format!("[{v6}]:80")] };
+        let mirror = Self { installation, clients, addresses: [format!("{v4}:80"), format!("[{v6}]:80")] };
         for way in WAYS {
             until(&format!("{way:?} answers"), || mirror.is_answered(way, 2).map(drop))?;
         }
@@ -121,9 +124,9 @@ impl<'a> Mirror<'a> {
 
     /// Calls the mirror's clusterIP from the pod, each time with a socket of its own.
     pub(crate) fn call(&self, (protocol, family): (&str, usize), count: u32) -> anyhow::Result<Answers> {
-        let to = &self.addresses[family];
+        let (clients, to) = (self.clients, &self.addresses[family]);
         let app = "/usr/bin/portolan-testapp";
-        let line = format!("exec --namespace mirror client -- {app} send {protocol} {to} {count} 5");
+        let line = format!("exec --namespace {clients} client -- {app} send {protocol} {to} {count} 5");
         Answers::read(self.installation.kubectl(&line)?.as_bytes())
     }
 
@@ -144,6 +147,8 @@ impl<'a> Mirror<'a> {
     pub(crate) fn end(self) -> anyhow::Result<()> {
         self.installation.kubectl("delete rcluster/east")?;
         self.installation.kubectl("delete secret east --namespace portolan")?;
-        self.installation.kubectl("delete namespace shop mirror --timeout=5m").map(drop)
+        // The garbage collector would do so a little later.
+        self.installation.kubectl("delete service --namespace shop echo --ignore-not-found")?;
+        self.installation.kubectl(&format!("delete namespace {} --wait=false", self.clients)).map(drop)
     }
 }
