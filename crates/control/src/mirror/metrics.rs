@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_core::mirror::{Action, RemoteName, Sync};
+use portolan_core::mirror::{Action, AddressRefused, RemoteName, Sync};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Metric;
@@ -42,6 +42,17 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ObjectLabel {
+    object: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabel {
+    call: &'static str,
+    code: String,
+}
+
 /// What users watch.
 #[derive(Debug, Clone)]
 pub(super) struct Metrics {
@@ -51,11 +62,17 @@ pub(super) struct Metrics {
     staleness: Metric<RemoteLabel, Gauge>,
     expiry: Metric<RemoteLabel, Gauge>,
     nodes: Metric<StateLabel, Gauge>,
-    node_flips: Metric<RemoteLabel, Gauge>,
+    node_flips: Metric<RemoteLabel, Counter>,
     mirrors: Metric<StateLabel, Gauge>,
     unmet: Metric<ReasonLabel, Gauge>,
     held: Metric<RemoteLabel, Gauge>,
     plan_seconds: Histogram,
+    convergence: Metric<RemoteLabel, Histogram, fn() -> Histogram>,
+    swept: Metric<RemoteLabel, Counter>,
+    refused_addresses: Metric<ReasonLabel, Counter>,
+    repaired: Metric<ObjectLabel, Counter>,
+    unclaimed: Gauge,
+    gke_requests: Metric<RequestLabel, Counter>,
 }
 
 /// The names of the original, summed over remotes.
@@ -105,6 +122,13 @@ impl Metrics {
             unmet: Metric::default(),
             held: Metric::default(),
             plan_seconds: Histogram::new(exponential_buckets(0.0001, 4.0, 8)),
+            // 5 ms to 82 s
+            convergence: Metric::new_with_constructor(|| Histogram::new(exponential_buckets(0.005, 2.0, 15))),
+            swept: Metric::default(),
+            refused_addresses: Metric::default(),
+            repaired: Metric::default(),
+            unclaimed: Gauge::default(),
+            gke_requests: Metric::default(),
         };
         let registry = registry.sub_registry_with_prefix("portolan_mirror");
         registry.register("remote_up", "1 if the remote can be read", metrics.up.clone());
@@ -118,7 +142,46 @@ impl Metrics {
         registry.register("unmet", "Services that are not as they should be, by reason", metrics.unmet.clone());
         registry.register("deletions_held", "Deletions that wait for approval", metrics.held.clone());
         registry.register("plan_duration_seconds", "Time to follow changes and decide", metrics.plan_seconds.clone());
+        let help = "Time from a change that a remote showed to the answer to the last write it took";
+        registry.register("convergence_seconds", help, metrics.convergence.clone());
+        registry.register("swept", "Mirrors deleted because source or remote are gone", metrics.swept.clone());
+        let help = "Addresses of a remote that are refused as endpoints, by reason";
+        registry.register("addresses_rejected", help, metrics.refused_addresses.clone());
+        let help = "Writes that restored what somebody else had changed or deleted";
+        registry.register("drift_repaired", help, metrics.repaired.clone());
+        let help = "Mirrors of remotes that nobody knows, left alone";
+        registry.register("unclaimed_objects", help, metrics.unclaimed.clone());
+        registry.register("gke_requests", "Requests to Google, by call and status", metrics.gke_requests.clone());
         metrics
+    }
+
+    /// Everything that a change of a remote took was written.
+    pub(super) fn converged(&self, remote: &RemoteName, took: Duration) {
+        self.convergence.get_or_create(&RemoteLabel { remote: remote.to_string() }).observe(took.as_secs_f64());
+    }
+
+    /// A mirror was deleted.
+    pub(super) fn swept(&self, remote: &RemoteName) {
+        self.swept.get_or_create(&RemoteLabel { remote: remote.to_string() }).inc();
+    }
+
+    /// Addresses were refused that were not before.
+    pub(super) fn refused(&self, addresses: &[(RemoteName, AddressRefused)]) {
+        for (remote, why) in addresses {
+            let label = ReasonLabel { remote: remote.to_string(), reason: why.as_str() };
+            self.refused_addresses.get_or_create(&label).inc();
+        }
+    }
+
+    /// An object that somebody else had changed was written.
+    pub(super) fn repaired(&self, object: &'static str) {
+        self.repaired.get_or_create(&ObjectLabel { object }).inc();
+    }
+
+    /// Google was asked for something.
+    pub(super) fn gke_request(&self, call: &'static str, code: Option<u16>) {
+        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+        self.gke_requests.get_or_create(&RequestLabel { call, code }).inc();
     }
 
     /// Names were marked for a look.
@@ -180,13 +243,15 @@ impl Metrics {
             if let Some(expires) = cache.state().expires {
                 self.expiry.get_or_create(&label).set(expires.as_second());
             }
-            self.node_flips.get_or_create(&label).set(i64::try_from(reading.flips).unwrap_or(i64::MAX));
+            let flips = self.node_flips.get_or_create(&label);
+            flips.inc_by(reading.flips.saturating_sub(flips.get()));
             let held = reading.held.as_ref().map_or(0, |held| held.count);
             self.held.get_or_create(&label).set(signed(held));
             let all = model.planner.world().remotes.get(name).map_or(0, |remote| remote.nodes.len());
             nodes += all;
         }
         self.original.nodes.set(signed(nodes));
+        self.unclaimed.set(signed(model.unclaimed.len()));
     }
 
     /// How the Services of a remote fare.
@@ -207,9 +272,11 @@ impl Metrics {
 
     /// A remote is no longer read.
     pub(super) fn forget(&self) {
-        for metric in [&self.up, &self.synced, &self.staleness, &self.expiry, &self.node_flips, &self.held] {
+        for metric in [&self.up, &self.synced, &self.staleness, &self.expiry, &self.held] {
             metric.clear();
         }
+        self.node_flips.clear();
+        self.unclaimed.set(0);
         self.nodes.clear();
         self.mirrors.clear();
         self.unmet.clear();

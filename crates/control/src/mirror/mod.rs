@@ -17,6 +17,7 @@
 //! Remotes are only read, each with its own connection: one that is away holds up no other.
 
 mod act;
+mod convergence;
 mod counts;
 mod credentials;
 mod declared;
@@ -46,6 +47,7 @@ use tokio::time::Instant;
 
 use self::act::Writes;
 use self::act::acting::Parts;
+use self::convergence::Convergence;
 use self::events::{MirrorEvents, Reported};
 use self::mcs::{ImportMetrics, LocalStores};
 use self::metrics::Metrics;
@@ -76,17 +78,19 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
     let mut watches = ctx.watches();
     let cache = Cache::watched(&mut watches, &options.operator_namespace);
     let queues = ctx.write_queues(&watches);
+    let metrics = Metrics::register(registry);
+    let gke_requests = metrics.clone();
     let mirror = Mirror {
         sharing: Sharing { watches: Some(ctx.watches_that_wake(watches.waker())), stores: None },
         cache: cache.clone(),
         writer: ctx.writer("mirror"),
         client: ctx.client.clone(),
         events: MirrorEvents::new(ctx.recorder("mirror")),
-        metrics: Metrics::register(registry),
+        metrics,
         import_metrics: ImportMetrics::register(registry),
         context: RemoteContext {
             google: Google {
-                api: Gke::new(options.gke.clone()),
+                api: Gke::new(options.gke.clone()).reporting(move |call, code| gke_requests.gke_request(call, code)),
                 key_file: options.google_key_file.clone(),
                 metadata_host: options.google_metadata_host.clone(),
             },
@@ -141,6 +145,7 @@ struct TermState {
     writes: Writes,
     reported: Reported,
     reported_imports: Reported,
+    convergence: Convergence,
 }
 
 impl TermState {
@@ -150,6 +155,7 @@ impl TermState {
             writes: Writes::new(queues, options),
             reported: Reported::default(),
             reported_imports: Reported::default(),
+            convergence: Convergence::default(),
         }
     }
 }
@@ -182,7 +188,7 @@ impl Reconciler for Mirror {
             sharing,
             term,
         } = self;
-        let TermState { model, writes, reported, reported_imports } = term;
+        let TermState { model, writes, reported, reported_imports, convergence } = term;
         // observe, validate, plan (no client; cannot fail): a bad object steps aside, what cannot be met is in its decision
         let is_first = model.is_none();
         let mut touched = Touched::default();
@@ -203,10 +209,12 @@ impl Reconciler for Mirror {
         metrics.planned(now.elapsed());
         metrics.queued(touched.names.len());
         metrics.remotes(model, now);
+        metrics.refused(&touched.refused);
+        convergence.follow(&touched, model, metrics);
         writes.add(touched, model, cache);
         // act (client)
         let parts = Parts { writer, cache, rate, events, metrics, client };
-        let changed = writes.objects(&parts, model).await;
+        let changed = writes.objects(&parts, model, convergence).await;
         let changed = Touched { names: changed, ..Touched::default() };
         let changed = model.redecide(changed);
         writes.add(changed, model, cache);
@@ -216,7 +224,7 @@ impl Reconciler for Mirror {
             for name in &names {
                 reported_imports.follow_import(events, cache, &model.clusterset, name);
             }
-            writes.add_imports(names, remotes);
+            writes.add_imports(names, remotes, model);
             writes.imports(&parts, model, stores).await;
         }
         // status (client)

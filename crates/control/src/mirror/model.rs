@@ -1,16 +1,18 @@
 //! Stores -> the planner's world, complete at first and then change by change. No client.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_core::mirror::{
-    Action, Change, Decision, DeletionBudget, Local, NamespacePattern, Planner, RemoteName, Role, ServiceName, Unmet,
-    World, held,
+    Action, AddressRefused, Change, Decision, DeletionBudget, Local, LocalService, NamespacePattern, Planner, Reason,
+    RemoteName, Role, Row, ServiceName, Unmet, World, held,
 };
 use portolan_core::net::Family;
 use tokio::time::Instant;
 
+use super::convergence::RemoteEvent;
 use super::declared::{DeclaredRemotes, declared};
 use super::mcs::Clusterset;
 use super::observe::{Cache, plain_name, service_name};
@@ -28,12 +30,18 @@ pub(super) struct Model {
     pub(super) refused: BTreeMap<RemoteName, Problem>,
     /// UIDs of all RemoteClusters.
     known_uids: BTreeSet<Arc<str>>,
+    /// Whether these changed since suspects were last looked for.
+    uids_changed: bool,
     /// What is decided about every local name.
     pub(super) decisions: BTreeMap<ServiceName, Decision>,
     /// What clusters share.
     pub(super) clusterset: Clusterset,
     /// Mirrors that should be deleted, by remote.
     deletions: BTreeMap<RemoteName, BTreeSet<ServiceName>>,
+    /// Mirrors of remotes that nobody knows.
+    pub(super) unclaimed: BTreeSet<ServiceName>,
+    /// Addresses that were refused, and counted.
+    refused_addresses: BTreeMap<RemoteName, BTreeSet<IpAddr>>,
     /// Which Service each EndpointSlice of ours belongs to.
     slice_services: BTreeMap<Arc<Key>, ServiceName>,
     /// The planner's times are durations since then.
@@ -47,6 +55,16 @@ pub(super) struct Model {
 pub(super) struct Touched {
     pub(super) names: BTreeSet<ServiceName>,
     pub(super) remotes: BTreeSet<RemoteName>,
+    /// Names that remotes touched.
+    pub(super) events: BTreeMap<ServiceName, RemoteEvent>,
+    /// Names whose Services changed here.
+    pub(super) services: BTreeSet<ServiceName>,
+    /// Names whose EndpointSlices changed here.
+    pub(super) slices: BTreeSet<ServiceName>,
+    /// Names that were as they should be, until somebody changed their objects here.
+    pub(super) drifted: BTreeSet<ServiceName>,
+    /// Addresses that were not refused before.
+    pub(super) refused: Vec<(RemoteName, AddressRefused)>,
 }
 
 impl Model {
@@ -76,14 +94,17 @@ impl Model {
             readings: BTreeMap::new(),
             refused: BTreeMap::new(),
             known_uids: BTreeSet::new(),
+            uids_changed: false,
             decisions: BTreeMap::new(),
             clusterset: Clusterset::default(),
             deletions: BTreeMap::new(),
+            unclaimed: BTreeSet::new(),
+            refused_addresses: BTreeMap::new(),
             slice_services,
             epoch: now,
             resync_at: now + jittered(options.resync_period),
         };
-        (model, Touched { names, remotes: BTreeSet::new() })
+        (model, Touched { names, ..Touched::default() })
     }
 
     /// Follows everything that changed.
@@ -118,6 +139,7 @@ impl Model {
 
     fn follow_declared(&mut self, all: DeclaredRemotes, context: &RemoteContext, touched: &mut Touched) {
         let DeclaredRemotes { remotes, refused, uids } = all;
+        self.uids_changed |= self.known_uids != uids;
         self.known_uids = uids;
         touched.remotes.extend(self.refused.keys().chain(refused.keys()).cloned());
         self.refused = refused;
@@ -148,16 +170,19 @@ impl Model {
         let services = cache.services.take_changes();
         for key in &services {
             let shown = cache.services.get(key).map(|shown| service(&shown));
+            touched.services.insert(service_name(key));
             touched.names.extend(planner.change(Change::Service(service_name(key), shown)));
         }
         for key in cache.slices.take_changes() {
             let shown = cache.slices.get(&key).and_then(|slice| recorded_slice(&slice));
             let before = slice_services.remove(&key);
             if let Some(service) = before.filter(|before| shown.as_ref().is_none_or(|(now, _)| now != before)) {
+                touched.slices.insert(service.clone());
                 touched.names.extend(planner.change(Change::Slice(service, plain_name(&key), None)));
             }
             if let Some((service, slice)) = shown {
                 slice_services.insert(key.clone(), service.clone());
+                touched.slices.insert(service.clone());
                 touched.names.extend(planner.change(Change::Slice(service, plain_name(&key), Some(slice))));
             }
         }
@@ -217,14 +242,40 @@ impl Model {
                 self.refused.remove(&name);
                 reading.reload();
             }
-            touched.names.extend(reading.follow(&name, &mut self.planner, now));
+            let names = reading.follow(&name, &mut self.planner, now);
+            for (touched_name, received) in reading.take_received() {
+                let event = RemoteEvent { remote: name.clone(), received };
+                touched.events.entry(touched_name).or_insert(event);
+            }
+            touched.names.extend(names);
         }
     }
 
     /// Decides about these names once more.
     pub(super) fn redecide(&mut self, mut touched: Touched) -> Touched {
         for name in &touched.names {
+            let is_settled_mirror = |decision: &Decision| {
+                let is_ours = touched.services.contains(name) && matches!(decision.row, Row::Follow | Row::Frozen);
+                decision.is_settled() && (is_ours || touched.slices.contains(name))
+            };
+            let was_right = self.decisions.get(name).is_some_and(is_settled_mirror);
             self.decide(name, &mut touched.remotes);
+            let Some(decision) = self.decisions.get(name) else { continue };
+            if was_right && !decision.is_settled() && !touched.events.contains_key(name) {
+                touched.drifted.insert(name.clone());
+            }
+            let refused = decision.unmet.iter().filter(|unmet| unmet.reason == Reason::AddressNotAllowed);
+            for remote in refused.filter_map(|unmet| unmet.remote.as_ref()) {
+                let counted = self.refused_addresses.entry(remote.clone()).or_default();
+                if counted.len() > MOST_REFUSED {
+                    counted.clear();
+                }
+                for (address, why) in self.planner.refused_addresses(name, remote) {
+                    if counted.insert(address) {
+                        touched.refused.push((remote.clone(), why));
+                    }
+                }
+            }
         }
         touched
     }
@@ -249,6 +300,17 @@ impl Model {
             self.deletions.entry(remote.clone()).or_default().insert(name.clone());
         }
         let local = &self.planner.world().local;
+        let is_unclaimed = |service: &LocalService| {
+            let is_known = |owner| self.readings.contains_key(owner) || self.refused.contains_key(owner);
+            service.role == Role::Mirror
+                && service.owner_reference.is_none()
+                && service.owner.as_ref().is_some_and(|owner| !is_known(owner))
+        };
+        if local.services.get(name).is_some_and(is_unclaimed) {
+            self.unclaimed.insert(name.clone());
+        } else {
+            self.unclaimed.remove(name);
+        }
         let is_nothing = decision.is_settled() && decision.remote.is_none() && decision.unmet.is_empty();
         if is_nothing && local.services.get(name).is_none_or(|service| service.role == Role::Foreign) {
             self.decisions.remove(name);
@@ -301,6 +363,34 @@ impl Model {
         }
     }
 
+    /// UIDs of RemoteClusters that these names have to do with, and that do not exist; all of them after RemoteClusters
+    /// changed.
+    pub(super) fn suspects_of(&mut self, names: &BTreeSet<ServiceName>) -> Vec<Arc<str>> {
+        if std::mem::take(&mut self.uids_changed) {
+            return self.suspects().into_keys().collect();
+        }
+        let local = &self.planner.world().local;
+        let services = names.iter().filter_map(|name| local.services.get(name));
+        let of_services = services.filter(|service| service.role == Role::Mirror);
+        let of_services = of_services.filter_map(|service| service.owner_reference.clone());
+        let slices = names.iter().filter_map(|name| local.slices.get(name)).flat_map(BTreeMap::values);
+        let uids = of_services.chain(slices.map(|slice| slice.remote_uid.clone()));
+        uids.filter(|uid| self.is_suspect(uid)).collect()
+    }
+
+    /// The same, of the EndpointSlices of imports.
+    pub(super) fn import_suspects_of(&self, names: &BTreeSet<ServiceName>) -> Vec<Arc<str>> {
+        let slices =
+            names.iter().filter_map(|name| self.clusterset.set.local.slices.get(name)).flat_map(BTreeMap::values);
+        let uids: BTreeSet<Arc<str>> = slices.map(|recorded| recorded.slice.remote_uid.clone()).collect();
+        uids.into_iter().filter(|uid| self.is_suspect(uid)).collect()
+    }
+
+    fn is_suspect(&self, uid: &Arc<str>) -> bool {
+        let gone = &self.planner.world().local.gone_remotes;
+        !uid.is_empty() && !self.known_uids.contains(uid) && !gone.contains(uid)
+    }
+
     /// RemoteClusters that mirrors and EndpointSlices name, and that do not exist: by UID, with their names.
     pub(super) fn suspects(&self) -> BTreeMap<Arc<str>, RemoteName> {
         let local = &self.planner.world().local;
@@ -309,10 +399,8 @@ impl Model {
             services.filter_map(|service| Some((service.owner_reference.clone()?, service.owner.clone()?)));
         let slices = local.slices.values().flat_map(BTreeMap::values);
         let of_slices = slices.map(|slice| (slice.remote_uid.clone(), slice.remote.clone()));
-        let unknown =
-            |uid: &Arc<str>| !uid.is_empty() && !self.known_uids.contains(uid) && !local.gone_remotes.contains(uid);
         let of_imports = self.clusterset.named_remotes().map(|(uid, remote)| (uid.clone(), remote.clone()));
-        of_services.chain(of_slices).chain(of_imports).filter(|(uid, _)| unknown(uid)).collect()
+        of_services.chain(of_slices).chain(of_imports).filter(|(uid, _)| self.is_suspect(uid)).collect()
     }
 
     /// A RemoteCluster is known to be gone.
@@ -338,6 +426,9 @@ impl Model {
         readings.chain([self.resync_at]).min()
     }
 }
+
+/// Refused addresses of a remote that are kept in mind; beyond that they are counted again.
+const MOST_REFUSED: usize = 10_000;
 
 /// Namespaces that no remote may enter.
 fn protected(options: &Options) -> Vec<NamespacePattern> {

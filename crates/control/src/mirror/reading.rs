@@ -14,7 +14,7 @@ use super::declared::Declared;
 use super::observe::{plain_name, service_name};
 use super::remote::{ClusterIdentity, ConnectionState, Moved, RemoteCache, RemoteContext};
 use super::validate::{Problem, node, source, source_slice};
-use crate::runtime::store::Key;
+use crate::runtime::store::{Key, Store};
 
 /// A remote that is being read.
 pub(super) struct Reading {
@@ -28,6 +28,10 @@ pub(super) struct Reading {
     damping: Damping,
     /// Nodes that differ from what the planner knows, since when.
     waiting: Option<(Instant, BTreeSet<NodeName>)>,
+    /// Names that changes of the remote touched, and when the first of these was received.
+    received: BTreeMap<ServiceName, Instant>,
+    /// When the first change of a node came that is waited with.
+    nodes_received: Option<Instant>,
     /// How often nodes came or went.
     pub(super) flips: u64,
     pub(super) recent: RecentDeletions,
@@ -65,6 +69,8 @@ impl Reading {
             slice_services: BTreeMap::new(),
             damping: Damping::new(),
             waiting: None,
+            received: BTreeMap::new(),
+            nodes_received: None,
             flips: 0,
             recent: RecentDeletions::default(),
             held: None,
@@ -146,15 +152,27 @@ impl Reading {
         let stale = self.stale_at(now);
         let mut names = BTreeSet::new();
         if self.loaded {
-            names.extend(self.follow_services(name, planner));
-            names.extend(self.follow_nodes(name, planner, now));
+            let received = self.cache.services.changing_since();
+            let touched = self.follow_services(name, planner);
+            self.note_received(&touched, received);
+            names.extend(touched);
+            self.nodes_received = self.nodes_received.or(self.cache.nodes.changing_since());
+            let touched = self.follow_nodes(name, planner, now);
+            if self.waiting.is_none() {
+                let received = self.nodes_received.take();
+                self.note_received(&touched, received);
+            }
+            names.extend(touched);
         } else if sync != Sync::Listing || !planner.world().remotes.contains_key(name) {
             // What was known before stays until there is something to replace it.
             let whole = self.whole(sync, stale, now);
             self.loaded = sync != Sync::Listing;
             names.extend(planner.change_remote(name, |remote| *remote = Some(whole)));
         }
-        names.extend(self.follow_slices(name, planner));
+        let received = self.cache.slices.as_ref().filter(|_| self.slices_loaded).and_then(Store::changing_since);
+        let touched = self.follow_slices(name, planner);
+        self.note_received(&touched, received);
+        names.extend(touched);
         let shown = planner.world().remotes.get(name).map(|remote| (remote.sync, remote.stale, remote.paused));
         let sync = match shown {
             _ if self.loaded => sync,
@@ -170,6 +188,17 @@ impl Reading {
             }));
         }
         names
+    }
+
+    fn note_received(&mut self, names: &BTreeSet<ServiceName>, received: Option<Instant>) {
+        if let Some(received) = received {
+            self.received.extend(names.iter().map(|name| (name.clone(), received)));
+        }
+    }
+
+    /// Names that changes touched since the last call, and when these were received. What a first list shows is no change.
+    pub(super) fn take_received(&mut self) -> BTreeMap<ServiceName, Instant> {
+        std::mem::take(&mut self.received)
     }
 
     /// Everything, as it is shown.

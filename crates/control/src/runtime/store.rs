@@ -10,6 +10,7 @@ use kube::Resource;
 use kube::api::ObjectMeta;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::kind::Kind;
 use super::pack::{Packed, Packing};
@@ -104,6 +105,8 @@ struct View<K> {
     objects: BTreeMap<Arc<Key>, Kept<K>>,
     undecodable: BTreeMap<Key, Undecodable>,
     changes: BTreeSet<Arc<Key>>,
+    /// When the first of these changes came.
+    changing_since: Option<Instant>,
     /// Everything up to this revision is shown.
     position: u64,
     /// The newest revision we wrote.
@@ -133,6 +136,7 @@ impl<K: Kind> Store<K> {
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
             changes: BTreeSet::new(),
+            changing_since: None,
             position: 0,
             written: 0,
             deleted: BTreeMap::new(),
@@ -213,7 +217,14 @@ impl<K: Kind> Store<K> {
 
     /// Keys that changed since the last call, for loops that plan by difference.
     pub fn take_changes(&self) -> BTreeSet<Arc<Key>> {
-        std::mem::take(&mut self.view.write().changes)
+        let mut view = self.view.write();
+        view.changing_since = None;
+        std::mem::take(&mut view.changes)
+    }
+
+    /// When the first of the changes came that the next call of [`Store::take_changes`] gives.
+    pub fn changing_since(&self) -> Option<Instant> {
+        self.view.read().changing_since
     }
 
     /// True once a whole list has arrived.
@@ -304,6 +315,9 @@ impl<K: Kind> Store<K> {
         changes.extend(before.into_keys());
         *undecodable = batch.undecodable.into_iter().map(|bad| (bad.key.clone(), bad)).collect();
         deleted.retain(|key, uid| objects.get(key).is_some_and(|kept| self.has_uid(key, kept, uid)));
+        if !view.changes.is_empty() {
+            view.changing_since.get_or_insert_with(Instant::now);
+        }
         view.position = revision;
         if view.listed != Listed::Invalid {
             view.listed = Listed::Complete;
@@ -342,6 +356,7 @@ impl<K: Kind> Store<K> {
             }
         };
         view.changes.insert(key);
+        view.changing_since.get_or_insert_with(Instant::now);
         view.position = view.position.max(revision);
         self.changed.notify_one();
     }
@@ -356,6 +371,7 @@ impl<K: Kind> Store<K> {
         view.undecodable.remove(&**key);
         view.deleted.remove(&**key);
         view.changes.insert(key.clone());
+        view.changing_since.get_or_insert_with(Instant::now);
         view.position = view.position.max(revision);
         self.changed.notify_one();
     }
@@ -495,6 +511,8 @@ mod tests {
         store.take_changes();
         let list = [object("same", "1", 5), object("changed", "2", 12), object("new", "4", 13)];
         store.reset(list.into_iter().map(|object| entry(&store, object)).collect(), 20);
+        assert!(store.changing_since().is_some());
         assert_eq!(store.take_changes(), BTreeSet::from([key("changed"), key("gone"), key("new")].map(Arc::new)));
+        assert_eq!(store.changing_since(), None);
     }
 }

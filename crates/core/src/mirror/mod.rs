@@ -24,6 +24,7 @@ mod plan;
 mod planner;
 mod qualify;
 mod reason;
+mod refused;
 mod rules;
 #[cfg(test)]
 mod tests;

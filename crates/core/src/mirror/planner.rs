@@ -1,8 +1,10 @@
 //! Keeps a world and follows it change by change: one event costs the names it touches, not the world.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::addresses::AddressRefused;
 use super::decide::{Decision, decide};
 use super::index::{Index, node_ports};
 use super::qualify::{Disqualified, qualifies};
@@ -76,6 +78,11 @@ impl Planner {
     /// Nodes of a remote that take traffic.
     pub fn usable_nodes(&self, remote: &RemoteName) -> usize {
         self.index.nodes(remote).usable
+    }
+
+    /// Addresses of nodes that are not allowed.
+    pub(super) fn refused_nodes(&self, remote: &RemoteName) -> &BTreeMap<IpAddr, AddressRefused> {
+        &self.index.nodes(remote).refused
     }
 
     /// Services of a remote that qualify.

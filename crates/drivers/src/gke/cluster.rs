@@ -81,6 +81,7 @@ impl Gke {
     ) -> Result<ApiEndpoint, GkeError> {
         let uri = format!("{}/v1/{name}", self.options.container_endpoint.trim_end_matches('/'));
         let request = Request {
+            call: "cluster",
             what: "looking up the cluster failed",
             method: Method::GET,
             uri: &uri,

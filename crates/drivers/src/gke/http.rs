@@ -23,10 +23,16 @@ use super::error::GkeError;
 #[derive(Clone)]
 pub(super) struct Http {
     tls: Arc<ClientConfig>,
+    pub(super) report: Arc<Report>,
 }
+
+/// Is told what a request was for, and the status of its answer.
+type Report = dyn Fn(&'static str, Option<u16>) + Send + Sync;
 
 /// A request.
 pub(super) struct Request<'a> {
+    /// What it asks for.
+    pub(super) call: &'static str,
     /// What it is for, in errors.
     pub(super) what: &'static str,
     pub(super) method: Method,
@@ -53,15 +59,17 @@ impl Http {
             .expect("the provider has the default versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Self { tls: Arc::new(config) }
+        Self { tls: Arc::new(config), report: Arc::new(|_, _| {}) }
     }
 
     /// Sends a request and reads the whole answer. Only the status of an answer is an error later; this one is about
     /// answers that never came, or that ask to come later.
     pub(super) async fn send(&self, request: Request<'_>) -> Result<Answer, GkeError> {
-        let what = request.what;
+        let (call, what) = (request.call, request.what);
         let transient = |problem: String| GkeError::Transient { what, problem, retry_after: None };
-        let answer = match tokio::time::timeout(LONGEST, self.exchange(request)).await {
+        let answer = tokio::time::timeout(LONGEST, self.exchange(request)).await;
+        (self.report)(call, answer.as_ref().ok().and_then(|answer| Some(answer.as_ref().ok()?.status.as_u16())));
+        let answer = match answer {
             Ok(answer) => answer.map_err(|cause| transient(cause.to_string()))?,
             Err(_elapsed) => return Err(transient(format!("no answer within {LONGEST:?}"))),
         };
@@ -100,7 +108,7 @@ async fn speak(
     uri: &Uri,
     request: Request<'_>,
 ) -> Result<Answer, Problem> {
-    let Request { what: _, method, uri: _, headers, token, form } = request;
+    let Request { call: _, what: _, method, uri: _, headers, token, form } = request;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let authority = uri.authority().map_or("", |authority| authority.as_str());

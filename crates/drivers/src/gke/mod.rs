@@ -49,4 +49,11 @@ impl Gke {
     pub fn new(options: Options) -> Self {
         Self { options, http: self::http::Http::new() }
     }
+
+    /// Reports every request: what it asks for (`token` or `cluster`), and the status of the answer if there was one.
+    #[must_use]
+    pub fn reporting(mut self, report: impl Fn(&'static str, Option<u16>) + Send + Sync + 'static) -> Self {
+        self.http.report = std::sync::Arc::new(report);
+        self
+    }
 }

@@ -59,6 +59,7 @@ impl Gke {
     async fn ask(&self, token_uri: &str, form: String) -> Result<Token, GkeError> {
         self.check_token_uri(token_uri)?;
         let request = Request {
+            call: "token",
             what: "asking for a token failed",
             method: Method::POST,
             uri: token_uri,
@@ -83,6 +84,7 @@ impl Gke {
         let scopes = encode(&[("scopes", &SCOPES.join(","))]);
         let uri = format!("http://{host}/computeMetadata/v1/instance/service-accounts/default/token?{scopes}");
         let request = Request {
+            call: "token",
             what: "asking the metadata server for a token failed",
             method: Method::GET,
             uri: &uri,

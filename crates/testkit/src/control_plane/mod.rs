@@ -22,12 +22,17 @@ use kube::{Api, Client, Config, ResourceExt, api::PostParams};
 use self::{
     certificates::{Certificates, LOOPBACK_NAMES},
     folder::DataFolder,
-    programs::Layout,
+    programs::{API_SERVER, ETCD, Layout},
     ready::Stage,
 };
-use crate::{Binaries, ReservedAddress, kubeconfig::kubeconfig, program::Program};
+use crate::{
+    Binaries, ReservedAddress,
+    kubeconfig::kubeconfig,
+    program::{Program, Signal},
+};
 
 pub(crate) mod certificates;
+mod compaction;
 pub(crate) mod folder;
 mod programs;
 mod ready;
@@ -57,7 +62,7 @@ pub struct ControlPlane {
     kubeconfig: PathBuf,
     ready_after: Duration,
     /// Of the API server and the controller manager.
-    _addresses: [ReservedAddress; 2],
+    addresses: [ReservedAddress; 2],
 }
 
 impl ControlPlane {
@@ -109,7 +114,36 @@ impl ControlPlane {
         ready::wait(Stage::ControllerManager { port: controller_port }, &config, &mut programs, deadline)?;
 
         let (binaries, ready_after) = (binaries.clone(), started.elapsed());
-        Ok(Self { programs, folder, certificates, binaries, config, kubeconfig, ready_after, _addresses: addresses })
+        Ok(Self { programs, folder, certificates, binaries, config, kubeconfig, ready_after, addresses })
+    }
+
+    /// Kills etcd and the API server. The controller manager stays, and finds them when they are there again.
+    pub fn kill_api_server(&mut self) {
+        // The API server first: one without its store takes a minute to give up.
+        self.programs.sort_by_key(|program| program.name() != API_SERVER);
+        self.programs.retain(|program| ![API_SERVER, ETCD].contains(&program.name()));
+    }
+
+    /// Starts etcd and the API server after [`ControlPlane::kill_api_server`], on the same port and data, and waits until
+    /// they are ready. Blocks.
+    pub fn start_api_server(&mut self) -> anyhow::Result<()> {
+        let [api_port, controller_port] = [self.addresses[0].port(), self.addresses[1].port()];
+        let (binaries, folder, certificates) = (&self.binaries, &self.folder, &self.certificates);
+        let layout = Layout { binaries, folder, certificates, api_port, controller_port };
+        self.programs.extend([layout.etcd()?, layout.api_server()?]);
+        ready::wait(Stage::ApiServer, &self.config, &mut self.programs, Instant::now() + ready::LIMIT)
+    }
+
+    /// Stops the API server without ending it: connections stay, and nothing is answered. False lets it go on.
+    pub fn freeze_api_server(&self, freeze: bool) -> anyhow::Result<()> {
+        let server = self.programs.iter().find(|program| program.name() == API_SERVER);
+        let signal = if freeze { Signal::STOP } else { Signal::CONT };
+        server.context("the API server was killed")?.signal(signal)
+    }
+
+    /// Forgets all history of the store, so that an API server started after it has no old versions to show.
+    pub fn compact(&self) -> anyhow::Result<()> {
+        compaction::compact(&self.folder.path().join(programs::ETCD_SOCKET)).context("compacting etcd failed")
     }
 
     /// How long it took from nothing to a control plane at work.

@@ -11,8 +11,14 @@ use crate::{
 
 /// etcd listens on a socket in the data folder, not on a port: no other control plane can ever be meant.
 /// (The number is there because etcd wants one; it is part of the file's name.)
-const ETCD: &str = "unix://etcd.sock:1";
+const ETCD_URL: &str = "unix://etcd.sock:1";
+/// The file of that socket.
+pub(super) const ETCD_SOCKET: &str = "etcd.sock:1";
 const ETCD_PEER: &str = "unix://peer.sock:1";
+
+/// Names of programs.
+pub(super) const ETCD: &str = "etcd";
+pub(super) const API_SERVER: &str = "kube-apiserver";
 
 /// The controllers that tests rely on. The rest would only use up memory and start-up time.
 const CONTROLLERS: [&str; 9] = [
@@ -40,12 +46,12 @@ pub(super) struct Layout<'a> {
 impl Layout<'_> {
     pub(super) fn etcd(&self) -> anyhow::Result<Program> {
         self.start(
-            "etcd",
+            ETCD,
             &[
                 "--name=testkit".into(),
                 "--data-dir=etcd".into(),
-                format!("--listen-client-urls={ETCD}"),
-                format!("--advertise-client-urls={ETCD}"),
+                format!("--listen-client-urls={ETCD_URL}"),
+                format!("--advertise-client-urls={ETCD_URL}"),
                 format!("--listen-peer-urls={ETCD_PEER}"),
                 format!("--initial-advertise-peer-urls={ETCD_PEER}"),
                 format!("--initial-cluster=testkit={ETCD_PEER}"),
@@ -59,9 +65,9 @@ impl Layout<'_> {
         let (certificate, key) = self.serving()?;
         let (signing, verifying) = &self.certificates.service_account;
         self.start(
-            "kube-apiserver",
+            API_SERVER,
             &[
-                format!("--etcd-servers={ETCD}"),
+                format!("--etcd-servers={ETCD_URL}"),
                 // Without compaction a frozen view can be as old as the test likes.
                 "--etcd-compaction-interval=0".into(),
                 "--bind-address=127.0.0.1".into(),

@@ -16,19 +16,20 @@ use tokio::time::Instant;
 
 use self::acting::Parts;
 use self::services::Written;
+use super::convergence::Convergence;
 use super::mcs::LocalStores;
 use super::model::{Model, Touched};
 use super::observe::Cache;
 use super::settings::Options;
 use super::status;
-use crate::runtime::due::{DueWrites, Pace, WriteQueues};
+use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
 
 /// Everything that is yet to be written in this term.
 pub(super) struct Writes {
-    services: DueWrites<ServiceName, Written>,
+    services: DueWrites<ServiceName, (Written, Instant)>,
     /// How often the nodePorts of a mirror were refused.
     refusals: BTreeMap<ServiceName, u32>,
-    slices: DueWrites<ServiceName>,
+    slices: DueWrites<ServiceName, ((), Instant)>,
     /// Endpoints of Barrelman on Services that are ours now.
     endpoints: DueWrites<ServiceName>,
     /// RemoteClusters that seem to be gone.
@@ -56,18 +57,23 @@ impl Writes {
     }
 
     /// Takes up what may differ.
-    pub(super) fn add(&mut self, touched: Touched, model: &Model, cache: &Cache) {
-        let Touched { names, remotes } = touched;
+    pub(super) fn add(&mut self, touched: Touched, model: &mut Model, cache: &Cache) {
+        let Touched { names, remotes, .. } = touched;
+        self.gone.extend(model.suspects_of(&names));
         self.services.extend(names.iter().cloned());
         self.slices.extend(names.iter().cloned());
         self.endpoints.extend(names.iter().filter(|name| adoption::is_due(cache, name)).cloned());
         self.conditions.extend(names);
         self.remotes.extend(remotes);
-        self.gone.extend(model.suspects().into_keys());
     }
 
     /// Writes Services and EndpointSlices; gives what changed by it.
-    pub(super) async fn objects(&mut self, parts: &Parts<'_>, model: &mut Model) -> BTreeSet<ServiceName> {
+    pub(super) async fn objects(
+        &mut self,
+        parts: &Parts<'_>,
+        model: &mut Model,
+        convergence: &mut Convergence,
+    ) -> BTreeSet<ServiceName> {
         let mut names = BTreeSet::new();
         let acting = parts.acting(model);
         let ended = self.gone.pass(|uid, _| gone::prepare(&acting, uid)).await;
@@ -78,7 +84,7 @@ impl Writes {
         }
         let acting = parts.acting(model);
         let is_last_try = |name: &ServiceName| self.refusals.get(name).is_some_and(|times| *times >= MOST_REFUSALS);
-        let ended = self.services.pass(|name, _| services::prepare(&acting, name, is_last_try(name))).await;
+        let ended = self.services.pass(|name, _| timed(services::prepare(&acting, name, is_last_try(name)))).await;
         for (name, written) in ended {
             let action = model.decisions.get(&name).map_or(&Action::None, |decision| &decision.action);
             parts.metrics.service(action, written.is_ok());
@@ -87,26 +93,38 @@ impl Writes {
                     *self.refusals.entry(name.clone()).or_default() += 1;
                 }
                 Err(_) => {}
-                Ok(_) => drop(self.refusals.remove(&name)),
+                Ok((_, at)) => {
+                    self.refusals.remove(&name);
+                    convergence.acknowledged(&name, *at, "service", parts.metrics);
+                }
             }
             match written {
-                Ok(Written::Deleted { remote: Some(remote) }) => model.deleted(&remote, Instant::now()),
-                Ok(Written::NodePortsRefused) => {
+                Ok((Written::Deleted { remote, was_known }, at)) => {
+                    parts.metrics.swept(&remote);
+                    if was_known {
+                        model.deleted(&remote, at);
+                    }
+                }
+                Ok((Written::NodePortsRefused, _)) => {
                     names.extend(model.planner.change(Change::RefusedNodePorts(name, true)));
                 }
                 Ok(_) | Err(_) => {}
             }
         }
         let acting = parts.acting(model);
-        for (_, written) in self.slices.pass(|name, _| slices::prepare(&acting, name)).await {
+        for (name, written) in self.slices.pass(|name, _| timed(slices::prepare(&acting, name))).await {
             parts.metrics.endpoints(written.is_ok());
+            if let Ok(((), at)) = written {
+                convergence.acknowledged(&name, at, "endpointslice", parts.metrics);
+            }
         }
         self.endpoints.pass(|name, _| adoption::prepare(&acting, name)).await;
         names
     }
 
     /// Takes up imports that may differ.
-    pub(super) fn add_imports(&mut self, names: BTreeSet<ServiceName>, remotes: BTreeSet<RemoteName>) {
+    pub(super) fn add_imports(&mut self, names: BTreeSet<ServiceName>, remotes: BTreeSet<RemoteName>, model: &Model) {
+        self.gone.extend(model.import_suspects_of(&names));
         self.imports.extend(names.iter().cloned());
         self.import_statuses.extend(names);
         self.remotes.extend(remotes);
@@ -141,6 +159,15 @@ impl Writes {
             remotes.next_due(),
         ];
         due.into_iter().flatten().min()
+    }
+}
+
+/// The same, with the time when it was answered.
+fn timed<T: Send + 'static>(prepared: Prepared<T>) -> Prepared<(T, Instant)> {
+    match prepared {
+        Prepared::Nothing => Prepared::Nothing,
+        Prepared::At(at) => Prepared::At(at),
+        Prepared::Write(request) => Prepared::write(async move { Ok((request.await?, Instant::now())) }),
     }
 }
 

@@ -29,7 +29,9 @@ pub(in crate::mirror) enum Written {
     Updated,
     /// Deleted, because its remote lacks it, or its remote is gone.
     Deleted {
-        remote: Option<RemoteName>,
+        /// The remote that it was made for.
+        remote: RemoteName,
+        was_known: bool,
     },
     /// Deleted, to be made again.
     Recreated,
@@ -102,6 +104,8 @@ pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName, is_last_try: bool
                 return Prepared::Nothing;
             }
             let remote = decision.remote.clone();
+            let owner = model.planner.world().local.services.get(name).and_then(|service| service.owner.clone());
+            let was_made_for = remote.clone().or(owner).unwrap_or_default();
             let confirm = remote.as_ref().and_then(|remote| absent(acting, remote, name));
             Prepared::write(async move {
                 if let Some((client, source)) = confirm {
@@ -110,7 +114,7 @@ pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName, is_last_try: bool
                 rate.take().await;
                 writer.delete_version(&store, seen.as_ref()).await?;
                 events.unmirrored(&seen, remote.as_ref());
-                Ok(Written::Deleted { remote })
+                Ok(Written::Deleted { remote: was_made_for, was_known: remote.is_some() })
             })
         }
     }

@@ -1,6 +1,7 @@
 //! What these tests share: a local cluster with an operator, and a remote one with nodes and Services.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -12,7 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use portolan_api::mirror::{RemoteCluster, RemoteClusterStatus};
 use portolan_control::mirror;
 use portolan_control::runtime::app::Process;
-use portolan_testkit::{FaultProxy, Faults, TlsFront, install_definition};
+use portolan_testkit::{ControlPlane, FaultProxy, Faults, TlsFront, install_definition};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -32,6 +33,13 @@ pub(crate) struct World {
     pub(crate) remote_server: Server,
     local_server: Server,
     _alone: Option<MutexGuard<'static, ()>>,
+}
+
+/// The real control plane of [`World::pair`]'s remote.
+pub(crate) fn remote_plane() -> parking_lot::MutexGuard<'static, ControlPlane> {
+    static PLANE: OnceLock<parking_lot::Mutex<ControlPlane>> = OnceLock::new();
+    let start = || parking_lot::Mutex::new(ControlPlane::start().expect("a control plane starts"));
+    PLANE.get_or_init(start).lock()
 }
 
 /// The operator, behind a recorder of its writes.
@@ -54,8 +62,31 @@ impl World {
             Backend::Real => Some(ALONE.lock().await),
             Backend::Embedded => None,
         };
-        let local_server = Server::start(backend).await?;
-        let remote_server = Server::start(Backend::Embedded).await?;
+        Self::of(Server::start(backend).await?, Server::start(Backend::Embedded).await?, alone).await
+    }
+
+    /// Both clusters are real. The remote is one for all such tests, and has no nodes.
+    pub(crate) async fn pair() -> anyhow::Result<Self> {
+        let alone = ALONE.lock().await;
+        let remote = tokio::task::block_in_place(|| Server::of(&remote_plane()));
+        let nodes = Api::<Node>::all(remote.client.clone());
+        nodes.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        // Those of earlier tests have nodePorts that others want.
+        for left in Api::<Service>::all(remote.client.clone()).list(&ListParams::default()).await? {
+            let namespace = left.namespace().unwrap_or_default();
+            if namespace != "default" {
+                let services = Api::<Service>::namespaced(remote.client.clone(), &namespace);
+                services.delete(&left.name_any(), &DeleteParams::default()).await?;
+            }
+        }
+        Self::of(Server::start(Backend::Real).await?, remote, Some(alone)).await
+    }
+
+    async fn of(
+        local_server: Server,
+        remote_server: Server,
+        alone: Option<MutexGuard<'static, ()>>,
+    ) -> anyhow::Result<Self> {
         let (local, remote) = (local_server.client.clone(), remote_server.client.clone());
         let definitions = portolan_api::crds().into_iter();
         for definition in definitions.filter(|definition| definition.spec.names.kind == "RemoteCluster") {
@@ -344,6 +375,16 @@ impl Operator {
         let writes = self.seen.writes_but_leases();
         let ours = writes.iter().filter(|write| is_object(write.resource()) && write.path.contains(&namespace));
         ours.filter(|write| write.path.rsplit('/').next().is_some_and(|last| last.contains(name))).count()
+    }
+
+    /// The sum of a metric over all labels that contain these words.
+    pub(crate) async fn metric(&self, name: &str, words: &[&str]) -> anyhow::Result<f64> {
+        let text = crate::chart::metrics(self.process.admin_at()).await?;
+        let lines = text.lines().filter(|line| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && words.iter().all(|word| line.contains(word))
+        });
+        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {

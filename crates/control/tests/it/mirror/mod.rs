@@ -5,5 +5,6 @@ mod defects;
 pub(crate) mod harness;
 mod life;
 mod mcs;
+mod metrics;
 mod query;
 mod remotes;
