@@ -1,10 +1,12 @@
 //! The mirror: two clusters, with sources in the one and an operator in the other.
 
 mod attacks;
+mod crashes;
 mod defects;
 pub(crate) mod harness;
 mod life;
 mod mcs;
 mod metrics;
+mod pair;
 mod query;
 mod remotes;
