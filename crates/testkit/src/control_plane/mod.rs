@@ -63,6 +63,7 @@ pub struct ControlPlane {
     ready_after: Duration,
     /// Of the API server and the controller manager.
     addresses: [ReservedAddress; 2],
+    options: Options,
 }
 
 impl ControlPlane {
@@ -114,7 +115,7 @@ impl ControlPlane {
         ready::wait(Stage::ControllerManager { port: controller_port }, &config, &mut programs, deadline)?;
 
         let (binaries, ready_after) = (binaries.clone(), started.elapsed());
-        Ok(Self { programs, folder, certificates, binaries, config, kubeconfig, ready_after, addresses })
+        Ok(Self { programs, folder, certificates, binaries, config, kubeconfig, ready_after, addresses, options })
     }
 
     /// Kills etcd and the API server. The controller manager stays, and finds them when they are there again.
@@ -129,7 +130,7 @@ impl ControlPlane {
     pub fn start_api_server(&mut self) -> anyhow::Result<()> {
         let [api_port, controller_port] = [self.addresses[0].port(), self.addresses[1].port()];
         let (binaries, folder, certificates) = (&self.binaries, &self.folder, &self.certificates);
-        let layout = Layout { binaries, folder, certificates, api_port, controller_port };
+        let layout = Layout { binaries, folder, certificates, api_port, controller_port, options: self.options };
         self.programs.extend([layout.etcd()?, layout.api_server()?]);
         ready::wait(Stage::ApiServer, &self.config, &mut self.programs, Instant::now() + ready::LIMIT)
     }
