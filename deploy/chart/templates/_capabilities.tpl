@@ -88,6 +88,10 @@
 - name: PORTOLAN_MIRROR_SLICE_SIZE
   value: {{ toString .Values.mirror.sliceSize | quote }}
 {{- end }}
+{{- if and .Values.mirror.clusterId (ne .Values.mirror.clusterId "") }}
+- name: PORTOLAN_MIRROR_CLUSTER_ID
+  value: {{ .Values.mirror.clusterId | quote }}
+{{- end }}
 {{- if .Values.mirror.localCidr }}
 - name: PORTOLAN_MIRROR_LOCAL_CIDR
   value: {{ join "," .Values.mirror.localCidr | quote }}
