@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::desired::{DesiredMirror, Difference};
-use super::endpoints::{EndpointPlanner, Endpoints};
+use super::endpoints::{EndpointPlanner, Endpoints, port_set};
 use super::index::Index;
 use super::names::SliceGroup;
-use super::packing::pack;
+use super::packing::{is_packed, pack};
 use super::qualify::{Disqualified, namespace_refused, qualifies};
 use super::reason::{Reason, Unmet};
 use super::rules::{MirrorType, StalePolicy, TargetMode};
@@ -424,25 +424,41 @@ impl<'a> Decider<'a> {
         let mut unwanted: BTreeMap<&Arc<str>, &RecordedSlice> = recorded.into_iter().flatten().collect();
         let mut desired: Vec<(Arc<str>, DesiredSlice)> = Vec::new();
         for (name, remote, endpoints) in wanted {
-            let slice = |content: SliceContent| DesiredSlice {
+            let slice = |content: Arc<SliceContent>| DesiredSlice {
                 remote: (*name).clone(),
                 remote_uid: remote.uid.clone(),
                 cluster_id: remote.rules.cluster_id.clone(),
-                content: Arc::new(content),
+                content,
             };
             let of_remote = unwanted.iter().filter(|(_, recorded)| recorded.remote == **name);
             match endpoints {
                 Endpoints::Exactly(groups) => {
                     for (group, want) in groups {
-                        let contents = of_group(group, &self.name.name, &unwanted);
+                        // Names are tried one by one until all are found: only those of this port set can be.
+                        let has_ports = |slice: &RecordedSlice| {
+                            group.ports.is_empty() || port_set(&slice.content.ports) == group.ports
+                        };
+                        let candidates = unwanted.iter().filter(|(_, slice)| has_ports(slice));
+                        let candidates = candidates.map(|(name, slice)| (*name, *slice)).collect();
+                        let contents = of_group(group, &self.name.name, &candidates);
+                        if is_packed(&contents, want, self.world.local.slice_size) {
+                            let is_one = |slice: &RecordedSlice| {
+                                contents.values().any(|content| std::ptr::eq(*content, &raw const *slice.content))
+                            };
+                            let kept = unwanted.iter().filter(|(_, recorded)| is_one(recorded));
+                            desired.extend(kept.map(|(slice_name, recorded)| {
+                                ((*slice_name).clone(), slice(recorded.content.clone()))
+                            }));
+                            continue;
+                        }
                         for (index, content) in pack(&contents, want, self.world.local.slice_size) {
-                            desired.push((group.slice_name(&self.name.name, index), slice(content)));
+                            desired.push((group.slice_name(&self.name.name, index), slice(Arc::new(content))));
                         }
                     }
                 }
                 Endpoints::Keep | Endpoints::NotReady | Endpoints::Emptied => {
                     let in_place = of_remote.map(|(slice_name, recorded)| {
-                        ((*slice_name).clone(), slice(endpoints.in_place(&recorded.content)))
+                        ((*slice_name).clone(), slice(Arc::new(endpoints.in_place(&recorded.content))))
                     });
                     desired.extend(in_place);
                 }

@@ -194,7 +194,7 @@ impl EndpointPlanner<'_> {
         }
         let groups = families.into_iter().map(|family| {
             let of_family = allowed.iter().filter(|address| Family::of(**address) == family);
-            let endpoints = sorted(of_family.map(|address| ready(*address)));
+            let endpoints = sorted(of_family.map(|address| ready(*address))).into();
             (self.group(family, String::new()), Wanted { family, ports: ports.clone(), endpoints })
         });
         Endpoints::Exactly(groups.collect())
@@ -234,7 +234,7 @@ impl EndpointPlanner<'_> {
             unmet.push(self.no_common_family());
         }
         let groups = groups.into_iter().map(|(group, (ports, endpoints))| {
-            let wanted = Wanted { family: group.family, ports, endpoints: sorted(endpoints.into_iter()) };
+            let wanted = Wanted { family: group.family, ports, endpoints: sorted(endpoints.into_iter()).into() };
             (group, wanted)
         });
         Endpoints::Exactly(groups.collect())

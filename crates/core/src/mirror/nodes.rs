@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::addresses::{self, AddressRefused};
 use super::rules::NodeRules;
@@ -12,6 +13,8 @@ use crate::net::Family;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NodeEndpoints {
     by_family: BTreeMap<Family, BTreeMap<NodeName, Endpoint>>,
+    /// Those of all nodes, sorted by address, each address once: most Services have exactly these.
+    all: BTreeMap<Family, Arc<[Endpoint]>>,
     /// Addresses that are not allowed.
     pub(super) refused: BTreeMap<IpAddr, AddressRefused>,
     /// Nodes that take traffic.
@@ -23,7 +26,7 @@ pub(super) struct NodeEndpoints {
 impl NodeEndpoints {
     /// What a remote without nodes makes.
     pub(super) const fn none() -> Self {
-        Self { by_family: BTreeMap::new(), refused: BTreeMap::new(), usable: 0, beyond_limit: 0 }
+        Self { by_family: BTreeMap::new(), all: BTreeMap::new(), refused: BTreeMap::new(), usable: 0, beyond_limit: 0 }
     }
 
     /// What the nodes of a remote make.
@@ -50,14 +53,17 @@ impl NodeEndpoints {
                 }
             }
         }
+        let families = all.by_family.iter();
+        all.all = families.map(|(family, nodes)| (*family, sorted(nodes.values().cloned()).into())).collect();
         all
     }
 
     /// Endpoints of a family, only of these nodes if any are named; sorted by address, each address once.
-    pub(super) fn of_family(&self, family: Family, only: Option<&BTreeSet<NodeName>>) -> Vec<Endpoint> {
+    pub(super) fn of_family(&self, family: Family, only: Option<&BTreeSet<NodeName>>) -> Arc<[Endpoint]> {
+        let Some(only) = only else { return self.all.get(&family).cloned().unwrap_or_default() };
         let nodes = self.by_family.get(&family).into_iter().flatten();
-        let nodes = nodes.filter(|(name, _)| only.is_none_or(|only| only.contains(*name)));
-        sorted(nodes.map(|(_, endpoint)| endpoint.clone()))
+        let nodes = nodes.filter(|(name, _)| only.contains(*name));
+        sorted(nodes.map(|(_, endpoint)| endpoint.clone())).into()
     }
 
     /// Families of which nodes have addresses.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::types::{Endpoint, EndpointPort, SliceContent};
 use crate::net::Family;
@@ -13,7 +14,7 @@ pub(super) struct Wanted {
     pub(super) family: Family,
     pub(super) ports: Vec<EndpointPort>,
     /// Sorted by address, each address once.
-    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) endpoints: Arc<[Endpoint]>,
 }
 
 /// The slices to have, by index. There is always one, if only to say that there is no endpoint.
@@ -52,6 +53,42 @@ pub(super) fn pack(
         }
         None => settled,
     }
+}
+
+/// Whether [`pack`] leaves everything as it is recorded: what it costs to know that is what most decisions cost.
+pub(super) fn is_packed(recorded: &BTreeMap<usize, &SliceContent>, wanted: &Wanted, slice_size: usize) -> bool {
+    let mut lengths: Vec<usize> = recorded.values().map(|content| content.endpoints.len()).collect();
+    lengths.sort_unstable();
+    let fits = match lengths[..] {
+        [] => false,
+        [one] => one <= slice_size.max(1),
+        // None is empty, and no two are to be merged.
+        [least, second, ..] => {
+            let most = lengths.last().copied().unwrap_or_default();
+            least > 0 && least + second > slice_size / 2 && most <= slice_size
+        }
+    };
+    if !fits || lengths.iter().sum::<usize>() != wanted.endpoints.len() {
+        return false;
+    }
+    let mut found = vec![false; wanted.endpoints.len()];
+    recorded.values().all(|content| {
+        // Endpoints that are neighbours in a slice mostly are in the whole.
+        let mut next = 0;
+        let mut is_wanted = |endpoint: &Endpoint| {
+            if wanted.endpoints.get(next).is_none_or(|there| there.address != endpoint.address) {
+                let rest = &wanted.endpoints[next..];
+                let Ok(ahead) = rest.binary_search_by_key(&endpoint.address, |there| there.address) else {
+                    return false;
+                };
+                next += ahead;
+            }
+            let is_right = wanted.endpoints[next] == *endpoint && !std::mem::replace(&mut found[next], true);
+            next += 1;
+            is_right
+        };
+        content.family == wanted.family && content.ports == wanted.ports && content.endpoints.iter().all(&mut is_wanted)
+    })
 }
 
 /// Every endpoint where it is recorded; the others in the first slice with room.
@@ -145,10 +182,14 @@ mod tests {
                 let moved = if add { there.insert(number) } else { there.remove(&number) };
                 let want = wanted(there.iter().copied());
                 let after = again(&slices, &want);
+                let recorded = slices.iter().map(|(index, content)| (*index, content)).collect();
+                prop_assert_eq!(is_packed(&recorded, &want, SIZE), after == slices);
                 prop_assert!(changed(&slices, &after) <= if moved { 1 } else { 2 }, "{slices:?} {after:?}");
                 slices = after;
                 loop {
                     let merged = again(&slices, &want);
+                    let recorded = slices.iter().map(|(index, content)| (*index, content)).collect();
+                    prop_assert_eq!(is_packed(&recorded, &want, SIZE), merged == slices);
                     let writes = changed(&slices, &merged);
                     prop_assert!(writes == 0 || writes == 2);
                     slices = merged;
@@ -158,7 +199,7 @@ mod tests {
                 }
                 let mut held: Vec<_> = slices.values().flat_map(|slice| &slice.endpoints).cloned().collect();
                 held.sort();
-                prop_assert_eq!(held, want.endpoints, "each endpoint once");
+                prop_assert_eq!(&held[..], &want.endpoints[..], "each endpoint once");
                 prop_assert!(slices.values().all(|slice| slice.endpoints.len() <= SIZE && slice.endpoints.is_sorted()));
                 prop_assert!(slices.len() == 1 || slices.values().all(|slice| !slice.endpoints.is_empty()));
             }

@@ -84,7 +84,9 @@ impl Writes {
         }
         let acting = parts.acting(model);
         let is_last_try = |name: &ServiceName| self.refusals.get(name).is_some_and(|times| *times >= MOST_REFUSALS);
-        let ended = self.services.pass(|name, _| timed(services::prepare(&acting, name, is_last_try(name)))).await;
+        let mut making = BTreeSet::new();
+        let prepare = |name: &ServiceName, _| timed(services::prepare(&acting, name, is_last_try(name), &mut making));
+        let ended = self.services.pass(prepare).await;
         for (name, written) in ended {
             let action = model.decisions.get(&name).map_or(&Action::None, |decision| &decision.action);
             parts.metrics.service(action, written.is_ok());

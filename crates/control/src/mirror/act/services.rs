@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::ObjectMeta;
@@ -13,6 +14,7 @@ use portolan_core::mirror::{
 use portolan_core::net::Family;
 use portolan_core::select::Labels;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::acting::Acting;
 use crate::mirror::observe::service_key;
@@ -39,8 +41,16 @@ pub(in crate::mirror) enum Written {
     NodePortsRefused,
 }
 
-/// Writes what the decision about a name says.
-pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName, is_last_try: bool) -> Prepared<Written> {
+/// Time for a namespace to be made and seen.
+const NAMESPACE_MADE: Duration = Duration::from_millis(20);
+
+/// Writes what the decision about a name says. `making` are the namespaces that are made in this pass.
+pub(super) fn prepare(
+    acting: &Acting<'_>,
+    name: &ServiceName,
+    is_last_try: bool,
+    making: &mut BTreeSet<Arc<str>>,
+) -> Prepared<Written> {
     let Acting { writer, cache, model, rate, events, metrics, .. } = *acting;
     let Some(decision) = model.decisions.get(name) else { return Prepared::Nothing };
     let key = service_key(name);
@@ -58,7 +68,11 @@ pub(super) fn prepare(acting: &Acting<'_>, name: &ServiceName, is_last_try: bool
         }
         (Action::Update(_) | Action::Recreate | Action::Delete, None) => Prepared::Nothing,
         (Action::Add(want), _) => {
-            let has_namespace = model.planner.world().local.namespaces.contains_key(&name.namespace);
+            let has_namespace = cache.namespaces.get(&Key::of_cluster(&name.namespace)).is_some();
+            // One of those who need it makes it; the others follow when it is there.
+            if !has_namespace && !making.insert(name.namespace.clone()) {
+                return Prepared::At(Instant::now() + NAMESPACE_MADE);
+            }
             let namespace =
                 (!has_namespace).then(|| (cache.namespaces.clone(), namespace(&name.namespace, &want.remote)));
             let (want, key) = (want.clone(), key);

@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use portolan_testkit::{Exchange, Phase};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

@@ -1,6 +1,7 @@
 //! The mirror: two clusters, with sources in the one and an operator in the other.
 
 mod attacks;
+mod chaos;
 mod crashes;
 mod defects;
 pub(crate) mod harness;
@@ -9,4 +10,5 @@ mod mcs;
 mod metrics;
 mod pair;
 mod query;
+mod races;
 mod remotes;
