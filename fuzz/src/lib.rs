@@ -7,6 +7,7 @@ mod config;
 mod datagrams;
 mod http;
 mod json_socket;
+mod kubeconfig;
 mod predicates;
 mod rest;
 mod websocket;
@@ -22,6 +23,7 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("datagrams", datagrams::run),
     ("http", http::run),
     ("json_socket", json_socket::run),
+    ("kubeconfig", kubeconfig::run),
     ("predicates", predicates::run),
     ("rest", rest::run),
     ("websocket", websocket::run),

@@ -36,7 +36,7 @@ impl ClusterArgs {
                 Config::from_custom_kubeconfig(read, &options).await
             }
             None if options.context.is_some() => Config::from_kubeconfig(&options).await,
-            None => return connect(Config::infer().await.map_err(|cause| unreadable(&cause))?),
+            None => return connect(Config::infer().await.map_err(|cause| nowhere(&cause))?),
         };
         connect(config.map_err(|cause| unreadable(&cause))?)
     }
@@ -47,6 +47,15 @@ fn connect(mut config: Config) -> Result<(Client, Option<IpAddr>), Failure> {
     let host = config.cluster_url.host().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse().ok();
     Ok((Client::try_from(config).map_err(|cause| unreadable(&cause))?, address))
+}
+
+/// There is neither a kubeconfig nor a pod's service account.
+fn nowhere(cause: &impl std::fmt::Display) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format!("neither a kubeconfig nor the credentials of a pod were found: {cause}"),
+        "name a kubeconfig with --kubeconfig FILE, or start a local API server: portolan up",
+    )
 }
 
 fn unreadable(cause: &impl std::fmt::Display) -> Failure {

@@ -39,6 +39,7 @@ use crate::schema;
     printcolumn(name = "Server", type_ = "string", json_path = ".status.server", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "independent choices of a user")]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "has(self.clusterID) == has(oldSelf.clusterID) && (!has(self.clusterID) || self.clusterID == oldSelf.clusterID)",
     "message": "spec.clusterID cannot be changed: EndpointSlices carry it. Make a new RemoteCluster instead"
@@ -95,6 +96,10 @@ pub struct RemoteClusterSpec {
     /// Serves Services labelled `tfw.io/barrelman: "true"` that name no remote. The oldest such object wins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default: bool,
+    /// Writes Endpoints beside EndpointSlices, of the first IP family and at most 1000 addresses, for clients that read
+    /// nothing else. Kubernetes has deprecated them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub write_endpoints: bool,
     /// Shares Services with the remote by the Multi-Cluster Services API: ServiceExports of both clusters become
     /// ServiceImports here. Empty means no.
     #[serde(default, skip_serializing_if = "is_default")]

@@ -26,6 +26,8 @@ pub(super) struct Declared {
     pub(super) paused: bool,
     /// Services are shared with it by the Multi-Cluster Services API.
     pub(super) shares: bool,
+    /// Endpoints are written beside EndpointSlices.
+    pub(super) writes_endpoints: bool,
     /// The hash of held deletions that may be made.
     pub(super) approved: Option<String>,
     /// Creation time: of two that are the same cluster, the older one is used.
@@ -96,6 +98,7 @@ fn of_object(
         target: secrets.target(object),
         paused: object.spec.paused,
         shares: object.spec.mcs.enabled,
+        writes_endpoints: object.spec.write_endpoints,
         approved: object.annotations().get(APPROVE_DELETIONS).cloned(),
         created: created(object.meta()),
         recorded_identity: object.status.as_ref().and_then(|status| status.cluster_uid.as_deref()).map(Arc::from),
@@ -116,6 +119,7 @@ fn of_flags(options: &Options) -> Option<(RemoteName, Declared)> {
         target: Ok(target),
         paused: false,
         shares: false,
+        writes_endpoints: flags.writes_endpoints,
         approved: flags.approved.clone(),
         // Older than any object.
         created: i64::MIN,

@@ -17,8 +17,8 @@ pub(super) const KINDS: &[Kind] = &[
         .verbs(&["list", "watch", "create", "update", "delete"])
         .purpose("Their endpoints"),
     Kind::namespaced("", "v1", "Endpoints", "endpoints")
-        .verbs(&["list", "watch", "delete"])
-        .purpose("Endpoints that Barrelman left are deleted once EndpointSlices are there"),
+        .verbs(&["list", "watch", "create", "update", "delete"])
+        .purpose("Endpoints that Barrelman left are deleted once EndpointSlices are there; with writeEndpoints, ours"),
     Kind::cluster("", "v1", "Namespace", "namespaces")
         .verbs(&["list", "watch", "create"])
         .purpose("Namespaces of mirrors"),

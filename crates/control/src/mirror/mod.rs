@@ -96,6 +96,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
             },
             allow_loopback: options.allow_loopback,
             metrics: ctx.metrics.clone(),
+            readiness: ctx.readiness.clone(),
             wake: watches.waker(),
         },
         rate: Rate::per_second(options.write_qps),

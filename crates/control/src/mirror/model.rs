@@ -121,9 +121,13 @@ impl Model {
         if is_first || !objects.is_empty() || !secrets.is_empty() {
             touched.remotes.extend(objects.iter().map(|key| plain_name(key)));
             self.follow_declared(declared(cache, options), context, touched);
+            if is_first {
+                self.readings.iter_mut().for_each(|(name, reading)| reading.hold(name, context));
+            }
         }
         self.follow_local(cache, options, touched);
         self.follow_remotes(cache, context, now, touched);
+        self.readings.values_mut().for_each(Reading::release);
         if self.resync_at <= now {
             self.resync_at = now + jittered(options.resync_period);
             let refused = self.planner.world().local.refused_node_ports.clone();
@@ -231,6 +235,7 @@ impl Model {
                 touched.remotes.insert(name.clone());
             }
             if let Some(problem) = refused {
+                reading.release_refused();
                 self.refused.insert(name.clone(), problem);
                 if self.planner.world().remotes.contains_key(&name) {
                     touched.names.extend(self.planner.change_remote(&name, |remote| *remote = None));

@@ -28,7 +28,7 @@ pub struct Cache {
     pub(super) remotes: Store<RemoteCluster>,
     /// Those of the operator's own namespace.
     pub(super) secrets: Store<Secret>,
-    /// Those that Barrelman has written.
+    /// Those that Barrelman or we have written.
     pub(super) endpoints: Store<Endpoints>,
     /// All ServiceImports.
     pub(super) imports: Store<ServiceImport>,
@@ -37,10 +37,9 @@ pub struct Cache {
 impl Cache {
     /// Watches everything.
     pub(super) fn watched(watches: &mut Watches, operator_namespace: &str) -> Self {
-        let labelled = |labels: String| Selection { labels: Some(labels), ..Selection::default() };
         Self {
             services: watches.add(Selection { trim: trim_service, ..Selection::default() }),
-            slices: watches.add(labelled(format!("{MANAGED_BY}={MIRROR}"))),
+            slices: watches.add(Selection { labels: Some(format!("{MANAGED_BY}={MIRROR}")), ..Selection::default() }),
             api_server: watches.add(Selection {
                 namespace: "default".to_owned(),
                 labels: Some(format!("{SERVICE_NAME}=kubernetes")),
@@ -51,11 +50,7 @@ impl Cache {
             service_cidrs: watches.add(Selection { optional: true, ..Selection::default() }),
             remotes: watches.add(Selection { optional: true, ..Selection::default() }),
             secrets: watches.add(Selection { namespace: operator_namespace.to_owned(), ..Selection::default() }),
-            endpoints: watches.add(Selection {
-                labels: Some(BARRELMAN.to_owned()),
-                trim: |endpoints: &mut Endpoints| endpoints.subsets = None,
-                ..Selection::default()
-            }),
+            endpoints: watches.add(Selection { labels: Some(BARRELMAN.to_owned()), ..Selection::default() }),
             imports: watches.add(Selection { optional: true, ..Selection::default() }),
         }
     }

@@ -119,6 +119,10 @@ pub(super) struct MirrorArgs {
     )]
     mirror_ignore_namespace: Vec<String>,
 
+    /// Write Endpoints beside EndpointSlices, for the remote that the flags describe: Kubernetes has deprecated them
+    #[arg(long, alias = "write-endpoints", env = "PORTOLAN_MIRROR_WRITE_ENDPOINTS", help_heading = "Mirror")]
+    mirror_write_endpoints: bool,
+
     /// Make the held deletions with this hash, of the remote that the flags describe
     #[arg(
         long,
@@ -336,7 +340,13 @@ impl MirrorArgs {
             ..Rules::default()
         };
         let approved = given(&self.mirror_approve_deletions);
-        Ok(Some(FlagsRemote { name: self.mirror_remote_name.clone(), source, rules, approved }))
+        Ok(Some(FlagsRemote {
+            name: self.mirror_remote_name.clone(),
+            source,
+            rules,
+            writes_endpoints: self.mirror_write_endpoints,
+            approved,
+        }))
     }
 
     fn ignored_namespaces(&self) -> Result<BTreeSet<String>, OptionsError> {

@@ -14,6 +14,7 @@ use super::declared::Declared;
 use super::observe::{plain_name, service_name};
 use super::remote::{ClusterIdentity, ConnectionState, Moved, RemoteCache, RemoteContext};
 use super::validate::{Problem, node, source, source_slice};
+use crate::runtime::ready::Guard;
 use crate::runtime::store::{Key, Store};
 
 /// A remote that is being read.
@@ -44,6 +45,8 @@ pub(super) struct Reading {
     shown: Option<Shown>,
     /// How often its server had moved when that was last reported.
     reported_moves: u32,
+    /// The process is not ready until this remote is known, or known to be away.
+    unready: Option<Guard>,
 }
 
 /// What the status of a remote is made from, besides decisions.
@@ -78,7 +81,25 @@ impl Reading {
             identity_before: None,
             shown: None,
             reported_moves: 0,
+            unready: None,
         }
+    }
+
+    /// Keeps the process unready until this remote is known, or known to be away.
+    pub(super) fn hold(&mut self, name: &str, context: &RemoteContext) {
+        self.unready = Some(context.readiness.hold(format!("remote {name}")));
+    }
+
+    /// Lets the process be ready if it need not wait for this remote any more.
+    pub(super) fn release(&mut self) {
+        if self.loaded || self.declared.target.is_err() || self.cache.problem().is_some() {
+            self.unready = None;
+        }
+    }
+
+    /// The same, for one that is refused.
+    pub(super) fn release_refused(&mut self) {
+        self.unready = None;
     }
 
     /// Whether its status may differ from what was last asked.

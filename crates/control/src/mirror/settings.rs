@@ -70,6 +70,8 @@ pub struct FlagsRemote {
     pub source: FlagsSource,
     /// Its rules.
     pub rules: Rules,
+    /// Endpoints are written beside EndpointSlices.
+    pub writes_endpoints: bool,
     /// The hash of held deletions that may be made.
     pub approved: Option<String>,
 }

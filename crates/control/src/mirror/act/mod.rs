@@ -2,6 +2,7 @@
 
 pub(super) mod acting;
 mod adoption;
+mod endpoints;
 mod gone;
 mod imports;
 mod services;
@@ -31,6 +32,8 @@ pub(super) struct Writes {
     refusals: BTreeMap<ServiceName, u32>,
     slices: DueWrites<ServiceName, ((), Instant)>,
     /// Endpoints of Barrelman on Services that are ours now.
+    adoptions: DueWrites<ServiceName>,
+    /// Endpoints that we write.
     endpoints: DueWrites<ServiceName>,
     /// RemoteClusters that seem to be gone.
     gone: DueWrites<Arc<str>, bool>,
@@ -47,6 +50,7 @@ impl Writes {
             services: queues.queue("mirror services", quick(options.service_writes)),
             refusals: BTreeMap::new(),
             slices: queues.queue("mirror slices", quick(options.slice_writes)),
+            adoptions: queues.queue("mirror adoptions", Pace::STATUS),
             endpoints: queues.queue("mirror endpoints", Pace::STATUS),
             gone: queues.queue("mirror gone remotes", Pace::STATUS),
             conditions: queues.queue("mirror conditions", Pace::STATUS),
@@ -62,7 +66,8 @@ impl Writes {
         self.gone.extend(model.suspects_of(&names));
         self.services.extend(names.iter().cloned());
         self.slices.extend(names.iter().cloned());
-        self.endpoints.extend(names.iter().filter(|name| adoption::is_due(cache, name)).cloned());
+        self.adoptions.extend(names.iter().filter(|name| adoption::is_due(cache, name)).cloned());
+        self.endpoints.extend(names.iter().filter(|name| endpoints::is_due(model, cache, name)).cloned());
         self.conditions.extend(names);
         self.remotes.extend(remotes);
     }
@@ -120,7 +125,8 @@ impl Writes {
                 convergence.acknowledged(&name, at, "endpointslice", parts.metrics);
             }
         }
-        self.endpoints.pass(|name, _| adoption::prepare(&acting, name)).await;
+        self.adoptions.pass(|name, _| adoption::prepare(&acting, name)).await;
+        self.endpoints.pass(|name, _| endpoints::prepare(&acting, name)).await;
         names
     }
 
@@ -148,11 +154,22 @@ impl Writes {
 
     /// When the next write is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let Self { services, refusals: _, slices, endpoints, gone, conditions, imports, import_statuses, remotes } =
-            self;
+        let Self {
+            services,
+            refusals: _,
+            slices,
+            adoptions,
+            endpoints,
+            gone,
+            conditions,
+            imports,
+            import_statuses,
+            remotes,
+        } = self;
         let due = [
             services.next_due(),
             slices.next_due(),
+            adoptions.next_due(),
             endpoints.next_due(),
             gone.next_due(),
             conditions.next_due(),

@@ -38,6 +38,8 @@ pub(super) struct RemoteContext {
     pub(super) google: Google,
     pub(super) allow_loopback: bool,
     pub(super) metrics: Metrics,
+    /// The process is not ready before the remotes it starts with are known, or are known to be away.
+    pub(super) readiness: Readiness,
     /// Wakes the loop of the mirror.
     pub(super) wake: Arc<Notify>,
 }
@@ -60,7 +62,7 @@ pub(super) struct RemoteCache {
 impl RemoteCache {
     /// Connects and watches.
     pub(super) fn start(name: &str, context: &RemoteContext) -> Self {
-        let RemoteContext { google, allow_loopback, metrics, wake } = context;
+        let RemoteContext { google, allow_loopback, metrics, readiness: _, wake } = context;
         let (tasks, switch) = (Tasks::new(), ClientSwitch::default());
         // Not the process's readiness: a remote that is away holds up nobody.
         let registry = WatchRegistry::new(switch.client(), tasks.clone(), Readiness::new(), metrics.clone());

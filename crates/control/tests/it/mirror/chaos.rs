@@ -193,7 +193,7 @@ async fn whatever_is_lost_mirrors_end_as_their_sources() -> anyhow::Result<()> {
     let number = |name| -> Option<u64> { std::env::var_os(name)?.to_str()?.parse().ok() };
     let (first, seeds) = (number("PORTOLAN_SEED").unwrap_or(1), number("PORTOLAN_MIRROR_SEEDS").unwrap_or(2));
     for seed in first..first + seeds {
-        run(seed).await.with_context(|| format!("PORTOLAN_SEED={seed}"))?;
+        Box::pin(run(seed)).await.with_context(|| format!("PORTOLAN_SEED={seed}"))?;
     }
     Ok(())
 }

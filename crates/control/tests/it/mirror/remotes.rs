@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Endpoints, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::harness::{World, status};
+use super::harness::{World, status, stays};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers! {
@@ -15,6 +15,8 @@ on_both_servers! {
     a_remote_whose_secret_is_missing_says_so_and_starts_when_it_comes,
     a_remote_that_is_deleted_takes_its_mirrors_along,
     a_paused_remote_is_read_but_nothing_is_written,
+    endpoints_are_written_beside_slices_where_a_remote_asks_for_it,
+    ready_only_when_synced,
 }
 
 async fn a_source_is_mirrored_with_the_remotes_nodes_as_endpoints(backend: Backend) -> anyhow::Result<()> {
@@ -88,5 +90,74 @@ async fn a_paused_remote_is_read_but_nothing_is_written(backend: Backend) -> any
         Ok(world.remote_status("east").await?.services.is_some_and(|services| services.mirrored == 1))
     })
     .await?;
+    operator.stop().await
+}
+
+async fn endpoints_are_written_beside_slices_where_a_remote_asks_for_it(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    world.node("n1", "10.1.0.1").await?;
+    world.node("n2", "10.1.0.2").await?;
+    world.source("web", 30080).await?;
+    world.east(json!({ "writeEndpoints": true })).await?;
+    let operator = world.operator().await?;
+    let all: Api<Endpoints> = Api::namespaced(world.local.clone(), &world.namespace);
+    let addresses = async || -> anyhow::Result<Option<Vec<String>>> {
+        let Some(found) = all.get_opt("web").await? else { return Ok(None) };
+        let labels = found.labels();
+        assert_eq!(
+            (labels["tfw.io/barrelman"].as_str(), labels["mirror.portolan.dev/remote"].as_str()),
+            ("true", "east")
+        );
+        assert_eq!(labels["endpointslice.kubernetes.io/skip-mirror"], "true");
+        let mut addresses = Vec::new();
+        for subset in found.subsets.iter().flatten() {
+            let port = subset.ports.iter().flatten().map(|port| port.port).next().unwrap_or_default();
+            addresses.extend(subset.addresses.iter().flatten().map(|address| format!("{}:{port}", address.ip)));
+        }
+        Ok(Some(addresses))
+    };
+    eventually("Endpoints have both nodes", async || {
+        Ok(addresses().await?.is_some_and(|found| found == ["10.1.0.1:30080", "10.1.0.2:30080"]))
+    })
+    .await?;
+    world.node_with("n1", json!({}), status(false, &["10.1.0.1"])).await?;
+    eventually("they follow the nodes", async || {
+        Ok(addresses().await?.is_some_and(|found| found == ["10.1.0.2:30080"]))
+    })
+    .await?;
+    // Kubernetes makes no second set of slices of them.
+    world.endpoints_are("web", &["10.1.0.2:30080/TCP"]).await?;
+    world.caught_up().await?;
+    let before = all.get("web").await?.resource_version();
+    world.caught_up().await?;
+    assert_eq!(all.get("web").await?.resource_version(), before, "they are written again and again");
+    world
+        .remotes()
+        .patch("east", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "writeEndpoints": null } })))
+        .await?;
+    eventually("they go when nobody asks for them", async || Ok(all.get_opt("web").await?.is_none())).await?;
+    operator.stop().await
+}
+
+async fn ready_only_when_synced(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    world.node("n1", "10.1.0.1").await?;
+    world.source("web", 30080).await?;
+    let view = world.remote_view().await?;
+    // A server that takes connections and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let (port, silent_port) = (format!(":{}", view.front.port()), format!(":{}", silent.local_addr()?.port()));
+    let unanswered = view.front.kubeconfig("any").to_string().replace(&port, &silent_port);
+    world.secret("east", "kubeconfig", &unanswered).await?;
+    world.remote_cluster("east", json!({})).await?;
+    // One that cannot be read at all holds up nobody.
+    world.remote_cluster("lost", json!({})).await?;
+    let operator = world.operator().await?;
+    let readiness = operator.process.ctx().readiness.clone();
+    eventually("it waits for the remote alone", async || Ok(readiness.waiting() == ["remote east"])).await?;
+    stays("it waits", async || Ok(readiness.waiting() == ["remote east"])).await?;
+    world.secret("east", "kubeconfig", &view.front.kubeconfig("any").to_string()).await?;
+    eventually("it is ready", async || Ok(readiness.is_ready())).await?;
+    world.mirror("web").await?;
     operator.stop().await
 }
