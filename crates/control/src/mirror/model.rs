@@ -157,7 +157,12 @@ impl Model {
             touched.remotes.insert(name.clone());
             match self.readings.get_mut(&name) {
                 // One that was deleted and made again is another one.
-                Some(reading) if reading.declared.uid == declared.uid => reading.redeclare(declared),
+                Some(reading) if reading.declared.uid == declared.uid => {
+                    if reading.declared.writes_endpoints != declared.writes_endpoints {
+                        touched.names.extend(self.planner.names());
+                    }
+                    reading.redeclare(declared);
+                }
                 _ => {
                     touched.names.extend(self.planner.change_remote(&name, |remote| *remote = None));
                     self.readings.insert(name.clone(), Reading::start(&name, declared, context));

@@ -92,7 +92,7 @@ impl Reading {
 
     /// Lets the process be ready if it need not wait for this remote any more.
     pub(super) fn release(&mut self) {
-        if self.loaded || self.declared.target.is_err() || self.cache.problem().is_some() {
+        if self.loaded || self.declared.target.is_err() || self.cache.state().problem.is_some() {
             self.unready = None;
         }
     }

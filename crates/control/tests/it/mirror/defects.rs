@@ -101,8 +101,8 @@ async fn named_target_port_reported_once(backend: Backend) -> anyhow::Result<()>
     let note = world.event("NamedTargetPort", "hand").await?;
     ensure!(note.contains("http"), "{note}");
     world.caught_up().await?;
-    let writes = operator.writes();
-    stays("nothing more is written", async || Ok(operator.writes() == writes)).await?;
+    let writes = operator.writes_of("hand");
+    stays("nothing more is written", async || Ok(operator.writes_of("hand") == writes)).await?;
     assert_eq!(world.events("NamedTargetPort", "hand").await?, 1);
     operator.stop().await
 }

@@ -320,12 +320,7 @@ impl World {
         let mut note = String::new();
         eventually(&format!("there is an event {reason} about {about}"), async || {
             let all = events.list(&ListParams::default()).await?;
-            let is_about = |event: &Event| {
-                let regarding = event.regarding.as_ref();
-                regarding.is_some_and(|object| object.name.as_deref() == Some(about))
-                    && event.reason.as_deref() == Some(reason)
-            };
-            let found = all.items.into_iter().find(is_about);
+            let found = all.items.into_iter().find(|event| self.is_about(event, reason, about));
             note = found.as_ref().and_then(|event| event.note.clone()).unwrap_or_default();
             Ok(found.is_some())
         })
@@ -336,12 +331,15 @@ impl World {
     /// How often there is an event with this reason about an object of this name.
     pub(crate) async fn events(&self, reason: &str, about: &str) -> anyhow::Result<usize> {
         let all = Api::<Event>::all(self.local.clone()).list(&ListParams::default()).await?;
-        let is_about = |event: &&Event| {
-            let regarding = event.regarding.as_ref();
-            regarding.is_some_and(|object| object.name.as_deref() == Some(about))
-                && event.reason.as_deref() == Some(reason)
-        };
-        Ok(all.items.iter().filter(is_about).count())
+        Ok(all.items.iter().filter(|event| self.is_about(event, reason, about)).count())
+    }
+
+    /// Whether an event has this reason, and is about an object of this name in our namespace or in none.
+    fn is_about(&self, event: &Event, reason: &str, about: &str) -> bool {
+        let regarding = event.regarding.as_ref().filter(|object| object.name.as_deref() == Some(about));
+        let namespace = regarding.map(|object| object.namespace.as_deref().unwrap_or_default());
+        namespace.is_some_and(|namespace| namespace.is_empty() || namespace == self.namespace)
+            && event.reason.as_deref() == Some(reason)
     }
 
     /// The local namespaces that were made for remotes.
