@@ -45,6 +45,7 @@ pub enum Error {
 /// A running server; [`Running::stop`] shuts it down gracefully.
 pub struct Running {
     server: ApiServer,
+    address: SocketAddr,
     url: String,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -60,7 +61,7 @@ impl Running {
             None => ApiServer::memory().await,
         };
         let listener = serve::Server::bind(serve::Options { data_dir, ..serve::Options::new(listen) }).await?;
-        let url = listener.url();
+        let (address, url) = (listener.address(), listener.url());
         let authority = listener.authority().certificate().to_owned();
         let admin = listener.authority().client("portolan-admin", "system:masters", Timestamp::now())?;
         write(&kubeconfig, &kubeconfig::render("portolan", &url, &authority, &admin, server.token()))?;
@@ -68,7 +69,7 @@ impl Running {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));
         let controllers = start_controllers(&server, Controllers { workloads }, stop.clone())?;
-        Ok(Self { server, url, stop, tasks, controllers: Some(controllers) })
+        Ok(Self { server, address, url, stop, tasks, controllers: Some(controllers) })
     }
 
     /// The server itself.
@@ -81,7 +82,12 @@ impl Running {
         self.server.client()
     }
 
-    /// Where it listens.
+    /// Where it listens; the port is the one it got if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL in its kubeconfig.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -210,6 +210,7 @@ fn memory(runtime: &Runtime, flags: &[&str]) -> anyhow::Result<f64> {
         data_dir: None,
         kubeconfig: kubeconfig.clone(),
         nodes: 0,
+        network: cluster::Network::number(0),
     };
     let server = runtime.block_on(Cluster::start(options))?;
     let client = server.client();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ipnet::Ipv4Net;
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -15,8 +16,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::kubelets::{Kubelets, Range};
 
-/// Addresses of simulated pods.
-const PODS: Range = Range { first: Ipv4Addr::new(10, 244, 0, 1), count: 65_000 };
+/// Addresses of a simulated cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    pub nodes: Ipv4Net,
+    pub pods: Ipv4Net,
+}
+
+impl Network {
+    /// Clusters with different numbers, from 0 to 5, share no address.
+    pub fn number(number: u8) -> Self {
+        let net = |second| Ipv4Net::new_assert(Ipv4Addr::new(10, second, 0, 0), 16);
+        Self { nodes: net(6 + number), pods: net(244 + number) }
+    }
+}
 
 /// Options of a simulated cluster.
 #[derive(Debug, Clone)]
@@ -28,6 +41,7 @@ pub struct Options {
     pub kubeconfig: PathBuf,
     /// How many nodes to simulate: Ready, with running pods.
     pub nodes: usize,
+    pub network: Network,
     /// Pods whose containers all have this image are left to another kubelet.
     pub run_elsewhere: Option<String>,
 }
@@ -53,11 +67,12 @@ pub struct Cluster {
 impl Cluster {
     /// Starts the API server, its controllers and the kubelets; ready when it returns.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        let Options { listen, data_dir, kubeconfig, nodes, run_elsewhere } = options;
+        let Options { listen, data_dir, kubeconfig, nodes, network, run_elsewhere } = options;
         let options = running::Options { listen, data_dir, kubeconfig, workloads: nodes > 0 };
         let server = Running::start(options).await?;
-        create_nodes(&server.client(), nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
-        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(PODS), except_image: run_elsewhere };
+        create_nodes(&server.client(), nodes, network.nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
+        let pods = Range { first: address(network.pods, 1), count: 65_000 };
+        let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(pods), except_image: run_elsewhere };
         let stop = CancellationToken::new();
         let kubelets = start_kubelets(&server, kubelets, stop.clone())?;
         Ok(Self { server, stop, kubelets })
@@ -68,7 +83,12 @@ impl Cluster {
         self.server.client()
     }
 
-    /// Where the API server listens.
+    /// Where the API server listens; the port is the one it got if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Where clients find the API server.
     pub fn url(&self) -> &str {
         self.server.url()
     }
@@ -92,13 +112,13 @@ fn start_kubelets(server: &Running, kubelets: Kubelets, stop: CancellationToken)
 }
 
 /// Creates `node-1`, `node-2` and so on, Ready and with addresses; existing nodes are not changed.
-async fn create_nodes(client: &Client, count: usize) -> Result<(), kube::Error> {
+async fn create_nodes(client: &Client, count: usize, network: Ipv4Net) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let manager = PatchParams::apply("portolan-up").force();
     for number in 1..=count {
         let name = format!("node-{number}");
         if nodes.get_opt(&name).await?.is_none() {
-            let node = Patch::Apply(node(&name, number));
+            let node = Patch::Apply(node(&name, node_address(network, number)));
             nodes.patch(&name, &manager, &node).await?;
             nodes.patch_status(&name, &manager, &node).await?;
         }
@@ -106,7 +126,17 @@ async fn create_nodes(client: &Client, count: usize) -> Result<(), kube::Error> 
     Ok(())
 }
 
-fn node(name: &str, number: usize) -> Value {
+/// Addresses that end in 0 or 255 are left out.
+fn node_address(network: Ipv4Net, number: usize) -> Ipv4Addr {
+    let number = u32::from(u16::try_from(number).unwrap_or(u16::MAX));
+    address(network, number / 250 * 256 + number % 250 + 1)
+}
+
+fn address(network: Ipv4Net, offset: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(network.network()).saturating_add(offset))
+}
+
+fn node(name: &str, address: Ipv4Addr) -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let labels =
         json!({ "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "portolan.dev/simulated": "true" });
@@ -115,7 +145,7 @@ fn node(name: &str, number: usize) -> Value {
         "lastHeartbeatTime": now, "lastTransitionTime": now,
     });
     let addresses = json!([
-        { "type": "InternalIP", "address": format!("10.6.{}.{}", number / 250, number % 250 + 1) },
+        { "type": "InternalIP", "address": address },
         { "type": "Hostname", "address": name },
     ]);
     json!({

@@ -9,7 +9,8 @@ use portolan_control::install;
 use portolan_control::query::list_of;
 use portolan_control::runtime::app::{self, Process};
 use portolan_control::runtime::capability::{Capability, Platform, Starter, names};
-use portolan_simulator::cluster::{Cluster, Options};
+use portolan_simulator::cluster::{Cluster, Network, Options};
+use portolan_simulator::remotes::{self, Remotes};
 use portolan_simulator::{agents, pods};
 
 use crate::outcome::{Exit, Failure};
@@ -21,12 +22,14 @@ use crate::program::Program;
 /// No cluster is needed, and kubectl works against it. It writes a kubeconfig, simulates three Ready nodes and runs
 /// until Ctrl-C. Egress runs with simulated node agents: all objects behave as on a cluster, but no packets flow. The
 /// mesh runs with real proxies: pods whose containers all have image `portolan` run as local processes, each pod with
-/// its own loopback address (127.77.x.y), and packets flow. It is for one machine; for more, run the operator on
-/// Kubernetes.
+/// its own loopback address (127.77.x.y), and packets flow. With `--remotes` the mirror has clusters to read: further
+/// embedded API servers with nodes and Services, each with a kubeconfig of its own; a mirror's endpoints are addresses
+/// of simulated nodes. It is for one machine; for more, run the operator on Kubernetes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   portolan up
+  portolan up --remotes 2
   portolan up --data-dir state --listen 127.0.0.1:6443
   portolan up --empty --kubeconfig /tmp/portolan.kubeconfig")]
 pub(crate) struct Args {
@@ -57,6 +60,22 @@ pub(crate) struct Args {
     /// Start without simulated nodes and example objects
     #[arg(long, help_heading = "API server")]
     empty: bool,
+
+    /// Further clusters to start and join as RemoteClusters, at most 5
+    ///
+    /// RemoteCluster remote-1 stands for the first, and so on; `portolan-remote-1.kubeconfig`, beside the main
+    /// kubeconfig, is for kubectl. One is stopped while its RemoteCluster has the annotation
+    /// `simulator.portolan.dev/stopped=true`.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(..=5),
+        conflicts_with = "empty",
+        env = "PORTOLAN_REMOTES",
+        help_heading = "Mirror"
+    )]
+    remotes: u8,
 }
 
 /// Enough to see the addresses of one node move to several others.
@@ -65,17 +84,24 @@ const NODES: usize = 3;
 /// The image of pods that run as processes.
 const IMAGE: &str = "portolan";
 
+/// The namespace of the operator.
+const NAMESPACE: &str = "portolan";
+
 /// Example objects, applied at the start.
-const EXAMPLES: [&str; 1] = [include_str!("../../../../examples/egress/gateway.yaml")];
+const EXAMPLE: &str = include_str!("../../../../examples/egress/gateway.yaml");
+
+/// The same, for remotes.
+const REMOTE_EXAMPLE: &str = include_str!("../../../../examples/mirror/services.yaml");
 
 pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: &Printer) -> Result<Exit, Failure> {
-    let Args { data_dir, listen, kubeconfig, empty } = args;
+    let Args { data_dir, listen, kubeconfig, empty, remotes } = args;
     let nodes = if empty { 0 } else { NODES };
     let options = Options {
         listen,
         data_dir: data_dir.clone(),
         kubeconfig: kubeconfig.clone(),
         nodes,
+        network: Network::number(0),
         run_elsewhere: Some(IMAGE.to_owned()),
     };
     let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(&cause, program))?;
@@ -85,9 +111,18 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
         install::definitions(&client).await.map_err(|error| failed(&error, program))?;
         if !empty {
             install::objects(&client, labelled_nodes()).await.map_err(|error| failed(&error, program))?;
-            install::objects(&client, examples()).await.map_err(|error| failed(&error, program))?;
+            install::objects(&client, objects(EXAMPLE)).await.map_err(|error| failed(&error, program))?;
         }
         let folder = tempfile::Builder::new().prefix("portolan-").tempdir().map_err(|error| failed(&error, program))?;
+        let remotes = remotes::Options {
+            count: remotes,
+            nodes,
+            folder: data_dir.clone().unwrap_or_else(|| folder.path().to_owned()),
+            kubeconfig: kubeconfig.clone(),
+            objects: objects(REMOTE_EXAMPLE),
+        };
+        let remotes = Remotes::start(remotes).await.map_err(|error| failed(&error, program))?;
+        remotes.join(&client, NAMESPACE).await.map_err(|error| failed(&error, program))?;
         let claim = pods::Claim::take(&client, IMAGE).await.map_err(|error| failed(&error, program))?;
         let pods = pods::Options {
             image: IMAGE.to_owned(),
@@ -98,7 +133,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
             namespace: String::new(),
         };
         let platform =
-            Platform { api_server: None, loopback_pods: Some(claim.range.into()), namespace: "portolan".to_owned() };
+            Platform { api_server: None, loopback_pods: Some(claim.range.into()), namespace: NAMESPACE.to_owned() };
         let starters: Result<Vec<Starter>, _> =
             table.iter().map(|capability| (capability.configure)(&capability.defaults(), &platform)).collect();
         let starters = starters.map_err(|error| failed(&error, program))?;
@@ -107,13 +142,17 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
             started = portolan_control::start(starters, None, ctx, registry);
             agents::start(ctx);
             pods::start(ctx, pods);
+            remotes.follow(ctx);
         })
         .map_err(|error| failed(&error, program))?;
         started.map_err(|error| failed(&error, program))?;
         let kept = data_dir.is_some();
-        printer.note(&welcome(cluster.url(), &kubeconfig.display().to_string(), nodes, kept, table));
+        let remote = remotes.kubeconfigs().await.first().map(|path| path.display().to_string());
+        let more = remote.map(|path| remotes_welcome(&path)).unwrap_or_default();
+        printer.note(&welcome(cluster.url(), &kubeconfig.display().to_string(), nodes, kept, table, &more));
         let ended = process.run().await;
         printer.note("stopped");
+        remotes.stop().await;
         cluster.stop().await;
         ended.map_err(|error| failed(&error, program))?;
         Ok(Exit::Yes)
@@ -142,12 +181,11 @@ fn labelled_nodes() -> Vec<DynamicObject> {
     (1..=NODES).map(node).collect()
 }
 
-fn examples() -> Vec<DynamicObject> {
-    let read = |text: &&str| serde_saphyr::from_multiple::<DynamicObject>(text).expect("a test applies every example");
-    EXAMPLES.iter().flat_map(read).collect()
+fn objects(example: &str) -> Vec<DynamicObject> {
+    serde_saphyr::from_multiple(example).expect("a test applies every example")
 }
 
-fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool, table: &[&Capability]) -> String {
+fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool, table: &[&Capability], more: &str) -> String {
     let kept = if kept { "kept across restarts" } else { "in memory: keep them with --data-dir DIR" };
     let (running, verb) = (list_of(&names(table), "and"), if table.len() == 1 { "runs" } else { "run" });
     format!(
@@ -157,8 +195,18 @@ fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool, table: &[&Capa
          \n  kubectl get nodes,egw,egp,addr -A                       which policy has which address, on which node\
          \n  kubectl label node node-1 portolan.dev/egress-drain=true    and its addresses move\
          \n  portolan why policy default/web                         explains each step\
-         \n  kubectl apply -f examples/mesh-1                        starts real proxies on this machine\n\
+         \n  kubectl apply -f examples/mesh-1                        starts real proxies on this machine\
+         {more}\n\
          \nCtrl-C stops it"
+    )
+}
+
+fn remotes_welcome(kubeconfig: &str) -> String {
+    format!(
+        "\n  kubectl get rcluster                                    which remote clusters are read, what is mirrored\
+         \n  kubectl --kubeconfig {kubeconfig} get nodes,services -A\
+         \n  kubectl annotate rcluster remote-1 {}=true    and it is out of reach",
+        remotes::STOPPED
     )
 }
 

@@ -5,6 +5,7 @@ mod errors;
 mod generated;
 mod help;
 mod mesh;
+mod mirror;
 mod operator;
 mod proxy;
 mod tickets;
@@ -12,6 +13,9 @@ mod up;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a run of the binary left behind.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,4 +41,13 @@ fn ran(output: std::io::Result<Output>) -> Ran {
     let Output { status, stdout, stderr } = output.expect("the binary starts");
     let text = |bytes| String::from_utf8(bytes).expect("it prints text");
     Ran { exit: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while !holds()? {
+        anyhow::ensure!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }

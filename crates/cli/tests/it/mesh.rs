@@ -1,24 +1,13 @@
 //! The examples of the mesh in `portolan up`, as their README files say: real proxies, real packets.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::up::Up;
-use crate::{Ran, portolan};
-
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::{Ran, portolan, until};
 
 fn example(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-    let began = Instant::now();
-    while !holds()? {
-        anyhow::ensure!(began.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 /// The gateway's address, once everything is programmed.

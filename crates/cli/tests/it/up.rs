@@ -32,9 +32,14 @@ impl Up {
     }
 
     pub(crate) fn kubectl(&self, line: &str) -> anyhow::Result<String> {
+        self.kubectl_with("kubeconfig", line)
+    }
+
+    /// kubectl with another kubeconfig of the folder.
+    pub(crate) fn kubectl_with(&self, kubeconfig: &str, line: &str) -> anyhow::Result<String> {
         let kubectl = Binaries::locate()?.program("kubectl");
         let mut command = program(&kubectl);
-        command.env("HOME", self.folder.path()).env("KUBECONFIG", self.folder.path().join("kubeconfig"));
+        command.env("HOME", self.folder.path()).env("KUBECONFIG", self.folder.path().join(kubeconfig));
         let Output { status, stdout, stderr } = command.args(line.split_whitespace()).output()?;
         let said = String::from_utf8_lossy(&stdout).into_owned();
         anyhow::ensure!(status.success(), "kubectl {line}: {said}{}", String::from_utf8_lossy(&stderr));

@@ -47,6 +47,7 @@ impl Setting {
             data_dir: None,
             kubeconfig: kubeconfig.clone(),
             nodes: 0,
+            network: cluster::Network::number(0),
             run_elsewhere: None,
         };
         let server = Cluster::start(options).await?;

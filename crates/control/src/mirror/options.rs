@@ -265,6 +265,9 @@ pub(super) struct MirrorArgs {
 impl MirrorArgs {
     fn options(self, platform: &Platform) -> Result<Options, OptionsError> {
         let flags_remote = self.flags_remote()?;
+        // Where pods are processes of this machine, in `portolan up`, the operator is no pod that a kubeconfig could
+        // turn against its node: who may write Secrets there is who started it, and simulated remotes are on loopback.
+        let allow_loopback = self.mirror_allow_loopback_remotes || platform.loopback_pods.is_some();
         Ok(Options {
             operator_namespace: platform.namespace.clone(),
             cluster_id: self.mirror_cluster_id,
@@ -275,7 +278,7 @@ impl MirrorArgs {
             service_writes: self.mirror_sc_workers.into(),
             write_qps: self.mirror_write_qps,
             resync_period: self.mirror_resync_period,
-            allow_loopback: self.mirror_allow_loopback_remotes,
+            allow_loopback,
             gke: gke::Options {
                 container_endpoint: self.mirror_gcp_container_endpoint,
                 token_hosts: self.mirror_gcp_token_host,

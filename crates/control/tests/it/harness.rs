@@ -72,6 +72,7 @@ impl Server {
                     data_dir: None,
                     kubeconfig: kubeconfig.clone(),
                     nodes: 0,
+                    network: cluster::Network::number(0),
                     run_elsewhere: Some("portolan".to_owned()),
                 };
                 let running = Cluster::start(options).await?;

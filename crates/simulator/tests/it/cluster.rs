@@ -17,6 +17,7 @@ async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow
         data_dir: None,
         kubeconfig: folder.path().join("kubeconfig"),
         nodes: 2,
+        network: cluster::Network::number(0),
         run_elsewhere: Some("portolan".to_owned()),
     };
     let cluster = Cluster::start(options).await?;
@@ -134,6 +135,7 @@ async fn simulated_nodes_are_ready_and_survive_a_restart() -> anyhow::Result<()>
         data_dir: Some(folder.path().join("data")),
         kubeconfig: folder.path().join("kubeconfig"),
         nodes: 2,
+        network: cluster::Network::number(0),
         run_elsewhere: None,
     };
     let mut uids = Vec::new();
