@@ -287,3 +287,32 @@ impl Metrics {
 fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::mirror::mcs::ImportMetrics;
+
+    #[test]
+    fn every_metric_of_the_mirror_that_is_shown_exists() {
+        let mut registry = Registry::default();
+        drop(Metrics::register(&mut registry));
+        drop(ImportMetrics::register(&mut registry));
+        // Not as a scrape has it: there a metric is missing until it has a value.
+        let registered = format!("{registry:?}");
+        for file in ["alerts.yaml", "dashboard.json"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/monitoring").join(file);
+            let text = std::fs::read_to_string(path).expect("it is in the checkout");
+            let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+            let ours = words.map(|word| (word, word.strip_prefix("portolan_mirror_").unwrap_or(word)));
+            let shown: Vec<_> = ours.filter(|(word, name)| word != name || name.starts_with("barrelman_")).collect();
+            assert!(!shown.is_empty(), "{file} shows none");
+            for (word, name) in shown {
+                let name = name.trim_end_matches("_bucket").trim_end_matches("_total");
+                assert!(registered.contains(&format!("name: {name:?}")), "{file} shows {word}, which does not exist");
+            }
+        }
+    }
+}
