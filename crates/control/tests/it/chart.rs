@@ -90,6 +90,48 @@ fn a_value_that_differs_from_its_default_sets_the_environment_variable_of_its_fl
 }
 
 #[test]
+fn the_values_of_barrelmans_chart_work_under_their_names() -> anyhow::Result<()> {
+    let values = "mirror.barrelman.resync_period=1h,mirror.barrelman.verbosity=4,mirror.barrelman.necWorkers=8,\
+        mirror.barrelman.scWorkers=3,mirror.barrelman.nodePortSvc=true,mirror.barrelman.remote.project=p,\
+        mirror.barrelman.remote.zone=z,mirror.barrelman.remote.cluster_name=c,mirror.remoteZone=other";
+    // {"type":"service_account"} in the three forms that a key is given in
+    let base64 = "eyJ0eXBlIjoic2VydmljZV9hY2NvdW50In0=";
+    for key in [
+        "mirror.barrelman.gce_service_account=eyJ0eXBlIjoic2VydmljZV9hY2NvdW50In0=",
+        r#"mirror.barrelman.gce_service_account=\{"type":"service_account"\}"#,
+        "mirror.barrelman.gce_service_account.type=service_account",
+    ] {
+        let rendered = objects(&rendered(&["--set", values, "--set", key])?)?;
+        let secret = &rendered[&("Secret".to_owned(), "portolan-google".to_owned())];
+        assert_eq!(secret["data"]["credentials.json"], base64, "{key}");
+        let pod = &rendered[&("Deployment".to_owned(), "portolan-operator".to_owned())]["spec"]["template"]["spec"];
+        assert_eq!(pod["volumes"][0]["secret"]["secretName"], "portolan-google");
+        let container = &pod["containers"][0];
+        let folder = container["volumeMounts"][0]["mountPath"].as_str().context("it is mounted")?;
+        let env = container["env"].as_array().context("there are variables")?;
+        let text = |name: &str| {
+            let found: Vec<_> = env.iter().filter(|one| one["name"] == name).collect();
+            assert_eq!(found.len(), 1, "{name}: {found:?}");
+            found[0]["value"].as_str().unwrap_or_default().to_owned()
+        };
+        assert_eq!(text("GOOGLE_APPLICATION_CREDENTIALS"), format!("{folder}/credentials.json"));
+        for (name, value) in [
+            ("PORTOLAN_MIRROR_RESYNC_PERIOD", "1h"),
+            ("PORTOLAN_LOG_LEVEL", "debug"),
+            ("PORTOLAN_MIRROR_NEC_WORKERS", "8"),
+            ("PORTOLAN_MIRROR_SC_WORKERS", "3"),
+            ("PORTOLAN_MIRROR_NODEPORTSVC", "true"),
+            ("PORTOLAN_MIRROR_REMOTE_PROJECT", "p"),
+            ("PORTOLAN_MIRROR_REMOTE_ZONE", "z"),
+            ("PORTOLAN_MIRROR_REMOTE_CLUSTER_NAME", "c"),
+        ] {
+            assert_eq!(text(name), value, "{name}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn values_that_cannot_work_are_refused() -> anyhow::Result<()> {
     for (value, says) in [
         ("replicas=0", "/replicas"),
@@ -99,6 +141,7 @@ fn values_that_cannot_work_are_refused() -> anyhow::Result<()> {
         ("capabilities={gateway}", "/capabilities"),
         ("mesh.crossNamespace=perhaps", "/mesh/crossNamespace"),
         ("mesh.denyEndpoint={everything}", "/mesh/denyEndpoint"),
+        ("mirror.barrelman.remote.region=z", "region"),
     ] {
         let output = template(&["--set", value])?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -124,6 +167,7 @@ async fn a_real_api_server_takes_what_the_chart_renders() -> anyhow::Result<()> 
             "--set",
             "mesh.adoptLegacy=false,mesh.proxyTokenSecret=t,mesh.protectedNamespaces={default},clusterDomain=a.b",
         ],
+        &["--set", "mirror.barrelman.gce_service_account=e30=,mirror.barrelman.verbosity=9,mirror.remoteZone=z"],
         &["--set", "tolerations[0].operator=Exists,imagePullSecrets[0].name=s,env[0].name=RUST_LOG,env[0].value=debug"],
     ] {
         let text = rendered(values)?;
