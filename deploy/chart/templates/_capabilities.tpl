@@ -64,6 +64,10 @@
 - name: PORTOLAN_MIRROR_IGNORE_NAMESPACE
   value: {{ join "," .Values.mirror.ignoreNamespace | quote }}
 {{- end }}
+{{- if .Values.mirror.writeEndpoints }}
+- name: PORTOLAN_MIRROR_WRITE_ENDPOINTS
+  value: "true"
+{{- end }}
 {{- if and .Values.mirror.approveDeletions (ne .Values.mirror.approveDeletions "") }}
 - name: PORTOLAN_MIRROR_APPROVE_DELETIONS
   value: {{ .Values.mirror.approveDeletions | quote }}
