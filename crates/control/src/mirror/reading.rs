@@ -19,6 +19,7 @@ use crate::runtime::store::{Key, Store};
 
 /// A remote that is being read.
 pub(super) struct Reading {
+    started: Instant,
     pub(super) declared: Declared,
     pub(super) cache: RemoteCache,
     /// It is in the planner, with everything that its watches showed.
@@ -65,6 +66,7 @@ impl Reading {
     pub(super) fn start(name: &str, declared: Declared, context: &RemoteContext) -> Self {
         let cache = RemoteCache::start(name, context);
         Self {
+            started: Instant::now(),
             declared,
             cache,
             loaded: false,
@@ -201,7 +203,9 @@ impl Reading {
             Some(_) => Sync::Broken,
         };
         let wanted = (sync, stale, self.declared.paused);
-        if shown.is_some_and(|shown| shown != wanted) {
+        if shown.is_some_and(|(_, stale, paused)| (stale, paused) == (wanted.1, wanted.2)) {
+            names.extend(planner.change(Change::Sync(name.clone(), sync)));
+        } else if shown.is_some_and(|shown| shown != wanted) {
             names.extend(planner.change_remote(name, |remote| {
                 if let Some(remote) = remote {
                     (remote.sync, remote.stale, remote.paused) = wanted;
@@ -374,6 +378,12 @@ impl Reading {
         self.stale_since().is_some_and(|since| since <= now)
     }
 
+    /// Until when it is expected to be read for the first time; none if it is, or if something is wrong with it.
+    pub(super) fn starting_until(&self) -> Option<Instant> {
+        let until = self.started + START;
+        (!self.loaded && self.cache.problem().is_none() && Instant::now() < until).then_some(until)
+    }
+
     pub(super) fn is_loaded(&self) -> bool {
         self.loaded
     }
@@ -426,5 +436,7 @@ impl Damping {
     }
 }
 
+/// How long a remote may take to be read for the first time before that is reported.
+const START: Duration = Duration::from_secs(10);
 /// How long changes of nodes are gathered after the first.
 const GATHER: Duration = Duration::from_secs(1);

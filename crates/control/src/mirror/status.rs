@@ -27,6 +27,13 @@ pub(super) fn prepare_remote(acting: &Acting<'_>, name: &RemoteName) -> Prepared
     if seen.metadata.deletion_timestamp.is_some() {
         return Prepared::Nothing;
     }
+    // What an earlier operator has shown of it stays while it is read anew: it is most likely still true.
+    if let Some(reading) = model.readings.get(name)
+        && let Some(known_by) = reading.starting_until()
+        && seen.status.as_ref().is_some_and(|status| status.observed_generation == seen.metadata.generation)
+    {
+        return Prepared::At(known_by);
+    }
     let want = wanted(model, name, &seen, counts);
     let (writer, remotes) = (writer.clone(), cache.remotes.clone());
     Prepared::write(async move { writer.status(&remotes, seen.as_ref(), &want).await.map(drop) })

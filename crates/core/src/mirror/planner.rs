@@ -10,7 +10,7 @@ use super::index::{Index, node_ports};
 use super::qualify::{Disqualified, qualifies};
 use super::types::{
     Local, LocalService, Namespace, Node, NodeName, RecordedSlice, Remote, RemoteName, Role, ServiceName, Source,
-    SourceSlice, SourceSlices, World,
+    SourceSlice, SourceSlices, Sync, World,
 };
 
 /// Something that changed.
@@ -26,6 +26,8 @@ pub enum Change {
     RefusedNodePorts(ServiceName, bool),
     /// A Service of a remote.
     Source(RemoteName, ServiceName, Option<Source>),
+    /// How much of a remote is known.
+    Sync(RemoteName, Sync),
     /// Nodes of a remote.
     Nodes(RemoteName, BTreeMap<NodeName, Option<Node>>),
     /// An EndpointSlice of a remote: its Service, its name, and what it is.
@@ -109,6 +111,7 @@ impl Planner {
                 BTreeSet::from([name])
             }
             Change::Source(remote, name, source) => self.change_source(&remote, &name, source),
+            Change::Sync(remote, sync) => self.change_sync(&remote, sync),
             Change::Nodes(remote, nodes) => self.change_nodes(&remote, nodes),
             Change::SourceSlice(remote, service, name, slice) => {
                 let Some(of) = self.world.remotes.get_mut(&remote) else { return BTreeSet::new() };
@@ -211,6 +214,26 @@ impl Planner {
         }
         names.insert(of.rules.local_name(name));
         names
+    }
+
+    /// Once a remote was listed, only the deletion of mirrors without a source depends on how much is known.
+    fn change_sync(&mut self, name: &RemoteName, sync: Sync) -> BTreeSet<ServiceName> {
+        let Some(remote) = self.world.remotes.get_mut(name) else { return BTreeSet::new() };
+        let before = std::mem::replace(&mut remote.sync, sync);
+        if before == sync {
+            return BTreeSet::new();
+        }
+        if [before, sync].contains(&Sync::Listing) {
+            return self.change_remote(name, |_| {});
+        }
+        let Some(remote) = self.world.remotes.get(name) else { return BTreeSet::new() };
+        let has_source = |local: &ServiceName| {
+            remote.rules.source_name(local).is_some_and(|source| self.qualifies(name, &source).is_ok())
+        };
+        let mirrors = self.world.local.services.iter().filter(|(_, service)| {
+            service.role == Role::Mirror && service.owner.as_ref().is_none_or(|owner| owner == name)
+        });
+        mirrors.filter(|(local, _)| !has_source(local)).map(|(local, _)| local.clone()).collect()
     }
 
     fn change_nodes(&mut self, remote: &RemoteName, nodes: BTreeMap<NodeName, Option<Node>>) -> BTreeSet<ServiceName> {

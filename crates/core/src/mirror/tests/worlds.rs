@@ -376,6 +376,8 @@ pub(super) fn changes() -> impl Strategy<Value = Change> {
         1 => (names(), any::<bool>()).prop_map(|(name, refused)| Change::RefusedNodePorts(name, refused)),
         3 => (remote(), names(), prop::option::of(sources()))
             .prop_map(|(remote, name, source)| Change::Source(remote, name, source)),
+        1 => (remote(), prop::sample::select(vec![Sync::Listing, Sync::Broken, Sync::Complete]))
+            .prop_map(|(remote, sync)| Change::Sync(remote, sync)),
         2 => (remote(), prop::collection::btree_map("n[0-3]".prop_map(Arc::from), prop::option::of(nodes()), 1..3))
             .prop_map(|(remote, nodes)| Change::Nodes(remote, nodes)),
         1 => (remote(), names(), "s[0-1]", prop::option::of(source_slices()))
