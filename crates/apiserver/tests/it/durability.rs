@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, Error, ResourceExt as _};
 use portolan_testkit::Signal;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::child::{Child, client};
 
@@ -30,6 +31,8 @@ const LIMIT: Duration = Duration::from_mins(2);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Marks the objects of this test.
 const LABEL: &str = "test=durability";
+/// Much longer than an answer takes. A client whose server is killed may wait for ever for one that is lost.
+const ANSWER: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_acknowledged_write_outlives_kill_9() {
@@ -215,8 +218,8 @@ async fn write_until_it_breaks(maps: &Api<ConfigMap>, mut share: Share, mut dice
             Some(_) if dice.u32(..3) == 0 => Asked::Delete,
             _ => Asked::Write(value),
         };
-        match ask(maps, name, known.acknowledged.as_ref(), &asked).await {
-            Ok(written) => {
+        match timeout(ANSWER, ask(maps, name, known.acknowledged.as_ref(), &asked)).await {
+            Ok(Ok(written)) => {
                 if let Some(written) = &written {
                     assert!(written.revision > share.newest, "{name}: {} after {}", written.revision, share.newest);
                     share.newest = written.revision;
@@ -226,8 +229,8 @@ async fn write_until_it_breaks(maps: &Api<ConfigMap>, mut share: Share, mut dice
                 share.acknowledged += 1;
             }
             // nobody else writes these objects, so the server has no reason to refuse
-            Err(Error::Api(status)) => panic!("{name} was refused: {status:?}"),
-            Err(_) => {
+            Ok(Err(Error::Api(status))) => panic!("{name} was refused: {status:?}"),
+            Ok(Err(_)) | Err(_) => {
                 known.in_doubt = Some(asked);
                 return share;
             }
@@ -319,13 +322,14 @@ impl Mirror {
             return End::CaughtUp;
         }
         let path = format!("{MAPS}?watch=1&labelSelector={}&resourceVersion={from}", LABEL.replace('=', "%3D"));
-        let mut lines = match client.request_stream(http::Request::get(path).body(Vec::new()).unwrap()).await {
-            Ok(lines) => Box::pin(lines),
-            Err(Error::Api(status)) if status.code == 410 => return End::Expired,
-            Err(Error::Api(status)) => panic!("the watch was refused: {status:?}"),
-            Err(_) => return End::Cut,
+        let request = client.request_stream(http::Request::get(path).body(Vec::new()).unwrap());
+        let mut lines = match timeout(ANSWER, request).await {
+            Ok(Ok(lines)) => Box::pin(lines),
+            Ok(Err(Error::Api(status))) if status.code == 410 => return End::Expired,
+            Ok(Err(Error::Api(status))) => panic!("the watch was refused: {status:?}"),
+            Ok(Err(_)) | Err(_) => return End::Cut,
         };
-        while let Some(event) = next(&mut lines).await {
+        while let Ok(Some(event)) = timeout(ANSWER, next(&mut lines)).await {
             if event["type"] == "ERROR" {
                 assert_eq!(event["object"]["code"], 410, "{event}");
                 return End::Expired;
