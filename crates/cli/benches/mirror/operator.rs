@@ -95,7 +95,8 @@ impl Metrics {
             let rest = line.strip_prefix(name);
             rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && words.iter().all(|word| line.contains(word))
         });
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        // a sum of nothing is -0.0
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() + 0.0
     }
 
     /// Writes to the API server but for status, Leases and events, whatever became of them.
