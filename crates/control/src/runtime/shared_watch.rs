@@ -251,6 +251,8 @@ impl SharedWatch {
             Err(kube::Error::Api(status)) if status.code == GONE => return Ok(Some(Ended::Expired)),
             events => events?,
         };
+        // An API server where nothing happens sends its first bookmark after a minute: it is back before that.
+        self.in_contact();
         pin_mut!(events);
         let mut seen_any = false;
         loop {
