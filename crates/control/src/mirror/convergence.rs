@@ -2,18 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan_core::mirror::{Action, RemoteName, ServiceName};
+use portolan_core::mirror::{Action, ServiceName};
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
-use super::model::{Model, Touched};
-
-/// A change that a remote has shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RemoteEvent {
-    pub(super) remote: RemoteName,
-    pub(super) received: Instant,
-}
+use super::model::{Model, RemoteEvent, Touched};
 
 /// Names whose writes are yet to be made or shown.
 #[derive(Debug, Default)]

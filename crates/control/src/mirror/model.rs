@@ -12,7 +12,6 @@ use portolan_core::mirror::{
 use portolan_core::net::Family;
 use tokio::time::Instant;
 
-use super::convergence::RemoteEvent;
 use super::declared::{DeclaredRemotes, declared};
 use super::mcs::Clusterset;
 use super::observe::{Cache, plain_name, service_name};
@@ -48,6 +47,13 @@ pub(super) struct Model {
     epoch: Instant,
     /// When everything is decided anew.
     resync_at: Instant,
+}
+
+/// A change that a remote has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RemoteEvent {
+    pub(super) remote: RemoteName,
+    pub(super) received: Instant,
 }
 
 /// What may have changed.
