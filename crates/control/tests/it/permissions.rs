@@ -25,7 +25,7 @@ use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterPolicy, EgressEndpointSlice, EgressGateway, EgressPolicy, EgressTunnel,
 };
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
-use portolan_api::mirror::RemoteCluster;
+use portolan_api::mirror::{RemoteCluster, ServiceExport, ServiceExportSpec, ServiceImport};
 use portolan_apiserver::ApiServer;
 use portolan_apiserver::auth::{Identity, Record};
 use portolan_control::CAPABILITIES;
@@ -376,6 +376,31 @@ async fn everything_of_the_mirror(admin: &Client) -> anyhow::Result<()> {
         Ok(mirrors.get("web").await?.spec.is_some_and(|spec| spec.type_.as_deref() == Some("NodePort")))
     })
     .await?;
+    let old_and_shared = Patch::Merge(json!({ "spec": { "writeEndpoints": true, "mcs": { "enabled": true } } }));
+    remotes.patch("east", &PatchParams::default(), &old_and_shared).await?;
+    let written = Api::<Endpoints>::namespaced(admin.clone(), "shop");
+    eventually("Endpoints are made", async || Ok(written.get_opt("web").await?.is_some())).await?;
+    nodes.create(&PostParams::default(), &node("n3", "10.91.0.3")?).await?;
+    eventually("Endpoints are replaced", async || {
+        let subsets = written.get("web").await?.subsets.unwrap_or_default();
+        Ok(subsets.iter().flat_map(|subset| subset.addresses.iter().flatten()).count() == 3)
+    })
+    .await?;
+    let shared = json!({ "metadata": { "name": "shared" }, "spec": { "ports": [{ "port": 80 }] } });
+    here("shop").create(&PostParams::default(), &serde_json::from_value(shared)?).await?;
+    let exports = Api::<ServiceExport>::namespaced(admin.clone(), "shop");
+    exports.create(&PostParams::default(), &ServiceExport::new("shared", ServiceExportSpec::default())).await?;
+    let imports = Api::<ServiceImport>::namespaced(admin.clone(), "shop");
+    eventually("a Service is shared", async || {
+        let import = imports.get_opt("shared").await?;
+        let is_ready = import
+            .and_then(|import| import.status)
+            .is_some_and(|status| status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+        Ok(is_ready && exports.get("shared").await?.status.is_some())
+    })
+    .await?;
+    exports.delete("shared", &DeleteParams::default()).await?;
+    eventually("it is shared no more", async || Ok(imports.get_opt("shared").await?.is_none())).await?;
     remotes.delete("east", &DeleteParams::default()).await?;
     eventually("mirrors go with their remote", async || Ok(mirrors.get_opt("web").await?.is_none())).await
 }
