@@ -26,7 +26,7 @@ pub(super) struct Http {
     pub(super) report: Arc<Report>,
 }
 
-/// Is told what a request was for, and the status of its answer.
+/// Receives what a request was for, and the status of its answer.
 type Report = dyn Fn(&'static str, Option<u16>) + Send + Sync;
 
 /// A request.

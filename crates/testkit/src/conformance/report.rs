@@ -12,7 +12,7 @@ const LEFT_OUT: [(&str, &str); 2] = [
     ("DNS", "needs a cluster DNS that serves `clusterset.local`"),
     ("Connectivity", "needs pods with containers, and a data plane between the clusters"),
 ];
-/// What a verdict alone would not tell.
+/// What a verdict alone does not say.
 const REMARKS: [(&str, &str); 1] = [(
     "should be inaccessible",
     "it looks for an answer to `exec` in a pod, and passes here because there is none: these pods have no containers",
