@@ -10,6 +10,7 @@
 
 pub mod egress;
 pub mod hash;
+pub mod ipam;
 pub mod mesh;
 pub mod mirror;
 pub mod net;
