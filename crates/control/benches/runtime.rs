@@ -106,7 +106,7 @@ fn good(event: watcher::Event<DeserializeGuard<ConfigMap>>) -> Option<watcher::E
 fn queue(keys: u64) {
     let now = tokio::time::Instant::now();
     let mut schedule = Schedule::new(Duration::ZERO);
-    (0..keys).for_each(|key| schedule.add(key, now));
+    (0..keys).for_each(|key| schedule.add(key, None, now));
     while let Some((key, _)) = schedule.take(now) {
         schedule.succeeded(&key, now);
     }

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::error::Error;
 use super::metrics::{Metrics, QueueLabel, RetryLabel};
-use super::schedule::Schedule;
+use super::schedule::{Schedule, Share};
 
 /// How a kind of write is paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,13 +120,18 @@ where
 {
     /// Adds an object that may differ.
     pub fn add(&mut self, key: K) {
-        self.schedule.add(key, Instant::now());
+        self.extend([key]);
     }
 
     /// Adds objects that may differ.
     pub fn extend(&mut self, keys: impl IntoIterator<Item = K>) {
+        self.extend_shared(keys.into_iter().map(|key| (key, None)));
+    }
+
+    /// Adds objects that may differ, each with its share: shares take turns.
+    pub fn extend_shared(&mut self, keys: impl IntoIterator<Item = (K, Share)>) {
         let now = Instant::now();
-        keys.into_iter().for_each(|key| self.schedule.add(key, now));
+        keys.into_iter().for_each(|(key, share)| self.schedule.add(key, share, now));
     }
 
     /// When the next write is due.

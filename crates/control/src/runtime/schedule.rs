@@ -1,7 +1,9 @@
 //! When each key of a queue runs next: never twice at once, not more often than an interval, and after a failure later
-//! and later. Time is passed in.
+//! and later. Keys belong to shares, which take turns, so that many keys of one share delay no other. Time is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,12 +11,18 @@ use tokio::time::Instant;
 use super::backoff::{Backoff, Delays};
 use super::error::Error;
 
+/// Who a key is written for; None is a share like any other.
+pub type Share = Option<Arc<str>>;
+
 /// When each key is written next.
 #[derive(Debug)]
 pub struct Schedule<K> {
     interval: Duration,
     entries: BTreeMap<K, Entry>,
-    due: BTreeSet<(Instant, K)>,
+    /// By share; none is empty.
+    due: BTreeMap<Share, BTreeSet<(Instant, K)>>,
+    /// The share that was taken from last.
+    last_share: Share,
     /// When keys were last written, within the last interval.
     written: BTreeMap<K, Instant>,
 }
@@ -22,6 +30,7 @@ pub struct Schedule<K> {
 #[derive(Debug)]
 struct Entry {
     state: State,
+    share: Share,
     /// When it was added first since its last success.
     since: Instant,
     failed: Option<Box<Failed>>,
@@ -47,16 +56,18 @@ struct Failed {
 impl<K: Ord + Clone> Schedule<K> {
     /// An empty schedule.
     pub fn new(interval: Duration) -> Self {
-        Self { interval, entries: BTreeMap::new(), due: BTreeSet::new(), written: BTreeMap::new() }
+        Self { interval, entries: BTreeMap::new(), due: BTreeMap::new(), last_share: None, written: BTreeMap::new() }
     }
 
     /// Adds a key whose object may differ. After a failure it is retried early because of that, but not at once: a
-    /// write that keeps failing must not be repeated with every change around it.
-    pub fn add(&mut self, key: K, now: Instant) {
+    /// write that keeps failing must not be repeated with every change around it. A key that waits or runs already
+    /// stays in its share.
+    pub fn add(&mut self, key: K, share: Share, now: Instant) {
         let Some(entry) = self.entries.get_mut(&key) else {
             let at = self.written.get(&key).map_or(now, |last| now.max(*last + self.interval));
-            self.entries.insert(key.clone(), Entry { state: State::Waiting(at), since: now, failed: None });
-            self.due.insert((at, key));
+            let entry = Entry { state: State::Waiting(at), share: share.clone(), since: now, failed: None };
+            self.entries.insert(key.clone(), entry);
+            self.due.entry(share).or_default().insert((at, key));
             return;
         };
         match entry.state {
@@ -68,21 +79,28 @@ impl<K: Ord + Clone> Schedule<K> {
                 let at = before.min(soonest.max(now));
                 if at != before {
                     entry.state = State::Waiting(at);
-                    self.due.remove(&(before, key.clone()));
-                    self.due.insert((at, key));
+                    let due = self.due.entry(entry.share.clone()).or_default();
+                    due.remove(&(before, key.clone()));
+                    due.insert((at, key));
                 }
             }
             State::Running | State::RunningAndAdded => entry.state = State::RunningAndAdded,
         }
     }
 
-    /// Takes the key that has been due longest, with the time at which it was added first since its last success; it counts as running until [`Schedule::succeeded`],
-    /// [`Schedule::failed`], [`Schedule::put_off`] or [`Schedule::remove`].
+    /// Takes the key of the next share that has been due longest, with the time at which it was added first since its
+    /// last success; it counts as running until [`Schedule::succeeded`], [`Schedule::failed`], [`Schedule::put_off`] or
+    /// [`Schedule::remove`].
     pub fn take(&mut self, now: Instant) -> Option<(K, Instant)> {
-        if self.due.first()?.0 > now {
-            return None;
+        let after = self.due.range((Bound::Excluded(&self.last_share), Bound::Unbounded));
+        let mut shares = after.chain(self.due.range(..=&self.last_share));
+        let is_due = |due: &BTreeSet<(Instant, K)>| due.first().is_some_and(|(at, _)| *at <= now);
+        self.last_share = shares.find_map(|(share, due)| is_due(due).then(|| share.clone()))?;
+        let due = self.due.get_mut(&self.last_share)?;
+        let (_, key) = due.pop_first()?;
+        if due.is_empty() {
+            self.due.remove(&self.last_share);
         }
-        let (_, key) = self.due.pop_first()?;
         let entry = self.entries.get_mut(&key)?;
         entry.state = State::Running;
         Some((key, entry.since))
@@ -97,7 +115,7 @@ impl<K: Ord + Clone> Schedule<K> {
             self.written.insert(key.clone(), now);
         }
         if entry.state == State::RunningAndAdded {
-            self.add(key.clone(), now);
+            self.add(key.clone(), entry.share, now);
         }
     }
 
@@ -119,7 +137,7 @@ impl<K: Ord + Clone> Schedule<K> {
         }
         entry.state = State::Waiting(at);
         let times = failed.times;
-        self.due.insert((at, key.clone()));
+        self.due.entry(entry.share.clone()).or_default().insert((at, key.clone()));
         Some((at, times))
     }
 
@@ -127,7 +145,7 @@ impl<K: Ord + Clone> Schedule<K> {
     pub fn put_off(&mut self, key: &K, at: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.state = State::Waiting(at);
-            self.due.insert((at, key.clone()));
+            self.due.entry(entry.share.clone()).or_default().insert((at, key.clone()));
         }
     }
 
@@ -138,7 +156,7 @@ impl<K: Ord + Clone> Schedule<K> {
 
     /// When [`Schedule::take`] has something next.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.values().filter_map(|due| due.first()).map(|(at, _)| *at).min()
     }
 
     /// Keys waiting or running.
@@ -203,7 +221,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Add(key) => {
-                        schedule.add(key, now);
+                        schedule.add(key, (key % 2 == 0).then(|| "even".into()), now);
                         owed.insert(key);
                     }
                     Step::Take => if let Some((key, _)) = schedule.take(now) {
@@ -250,7 +268,7 @@ mod tests {
     fn a_failed_write_waits_longer_each_time_and_a_change_retries_it_after_a_second() {
         let mut at = Instant::from_std(std::time::Instant::now());
         let mut schedule = Schedule::new(Duration::ZERO);
-        schedule.add("a", at);
+        schedule.add("a", None, at);
         let mut last = Duration::ZERO;
         for _ in 0..9 {
             let (key, _) = schedule.take(at).unwrap();
@@ -262,9 +280,21 @@ mod tests {
         let (key, _) = schedule.take(at).unwrap();
         schedule.failed(&key, &stopped(), at);
         assert!(schedule.next_due().unwrap() > at + Duration::from_secs(10));
-        schedule.add("a", at);
+        schedule.add("a", None, at);
         assert_eq!(schedule.next_due().unwrap() - at, Duration::from_secs(1), "not with every change");
-        schedule.add("b", at);
+        schedule.add("b", None, at);
         assert_eq!(schedule.take(at).map(|(key, _)| key), Some("b"), "it delays only itself");
+    }
+
+    #[test]
+    fn shares_take_turns_and_one_alone_gets_everything() {
+        let now = Instant::from_std(std::time::Instant::now());
+        let mut schedule = Schedule::new(Duration::ZERO);
+        (0..6).for_each(|key| schedule.add(key, Some("a".into()), now));
+        (10..12).for_each(|key| schedule.add(key, Some("b".into()), now + Duration::from_millis(1)));
+        schedule.add(20, None, now + Duration::from_millis(1));
+        let now = now + Duration::from_millis(1);
+        let taken: Vec<i32> = std::iter::from_fn(|| schedule.take(now).map(|(key, _)| key)).collect();
+        assert_eq!(taken, [0, 10, 20, 1, 11, 2, 3, 4, 5]);
     }
 }

@@ -71,7 +71,7 @@ impl Pair {
 }
 
 async fn start_plane() -> anyhow::Result<ControlPlane> {
-    let options = control_plane::Options { dual_stack: true };
+    let options = control_plane::Options { dual_stack: true, ..control_plane::Options::default() };
     tokio::task::spawn_blocking(move || ControlPlane::start_with(options)).await?
 }
 

@@ -45,10 +45,12 @@ fn started(shared: &'static Shared) -> &'static ControlPlane {
 }
 
 /// What a control plane of one's own may have that the shared ones do not need.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub struct Options {
     /// Whether Services get addresses of both families.
     pub dual_stack: bool,
+    /// URL that is asked about bearer tokens, by TokenReview.
+    pub token_webhook: Option<String>,
 }
 
 /// A running control plane; it ends when dropped.
@@ -107,8 +109,14 @@ impl ControlPlane {
         let admin = kubeconfig(&server, Some(&certificates.ca), Some(&certificates.admin));
         let kubeconfig = folder.write("kubeconfig", &admin.to_string())?.into();
 
-        let layout =
-            Layout { binaries, folder: &folder, certificates: &certificates, api_port, controller_port, options };
+        let layout = Layout {
+            binaries,
+            folder: &folder,
+            certificates: &certificates,
+            api_port,
+            controller_port,
+            options: &options,
+        };
         let mut programs = vec![layout.etcd()?, layout.api_server()?];
         ready::wait(Stage::ApiServer, &config, &mut programs, deadline)?;
         programs.push(layout.controller_manager()?);
@@ -130,7 +138,7 @@ impl ControlPlane {
     pub fn start_api_server(&mut self) -> anyhow::Result<()> {
         let [api_port, controller_port] = [self.addresses[0].port(), self.addresses[1].port()];
         let (binaries, folder, certificates) = (&self.binaries, &self.folder, &self.certificates);
-        let layout = Layout { binaries, folder, certificates, api_port, controller_port, options: self.options };
+        let layout = Layout { binaries, folder, certificates, api_port, controller_port, options: &self.options };
         self.programs.extend([layout.etcd()?, layout.api_server()?]);
         ready::wait(Stage::ApiServer, &self.config, &mut self.programs, Instant::now() + ready::LIMIT)
     }

@@ -40,7 +40,7 @@ pub(super) struct Layout<'a> {
     pub(super) certificates: &'a Certificates,
     pub(super) api_port: u16,
     pub(super) controller_port: u16,
-    pub(super) options: Options,
+    pub(super) options: &'a Options,
 }
 
 impl Layout<'_> {
@@ -64,29 +64,34 @@ impl Layout<'_> {
     pub(super) fn api_server(&self) -> anyhow::Result<Program> {
         let (certificate, key) = self.serving()?;
         let (signing, verifying) = &self.certificates.service_account;
-        self.start(
-            API_SERVER,
-            &[
-                format!("--etcd-servers={ETCD_URL}"),
-                // Without compaction a frozen view can be as old as the test likes.
-                "--etcd-compaction-interval=0".into(),
-                "--bind-address=127.0.0.1".into(),
-                format!("--secure-port={}", self.api_port),
-                format!("--tls-cert-file={certificate}"),
-                format!("--tls-private-key-file={key}"),
-                format!("--client-ca-file={}", self.folder.write("ca.pem", &self.certificates.ca)?),
-                format!("--service-account-issuer=https://127.0.0.1:{}", self.api_port),
-                format!("--service-account-signing-key-file={}", self.folder.write("sa.key", signing)?),
-                format!("--service-account-key-file={}", self.folder.write("sa.pub", verifying)?),
-                format!("--service-cluster-ip-range={}", self.service_ranges()),
-                "--authorization-mode=RBAC".into(),
-                // No service account tokens for pods that never run; no not-ready taint that no kubelet lifts.
-                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
-                format!("--admission-control-config-file={}", self.admission()?),
-                "--endpoint-reconciler-type=none".into(),
-                "--allow-privileged=true".into(),
-            ],
-        )
+        let mut arguments = vec![
+            format!("--etcd-servers={ETCD_URL}"),
+            // Without compaction a frozen view can be as old as the test likes.
+            "--etcd-compaction-interval=0".into(),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={}", self.api_port),
+            format!("--tls-cert-file={certificate}"),
+            format!("--tls-private-key-file={key}"),
+            format!("--client-ca-file={}", self.folder.write("ca.pem", &self.certificates.ca)?),
+            format!("--service-account-issuer=https://127.0.0.1:{}", self.api_port),
+            format!("--service-account-signing-key-file={}", self.folder.write("sa.key", signing)?),
+            format!("--service-account-key-file={}", self.folder.write("sa.pub", verifying)?),
+            format!("--service-cluster-ip-range={}", self.service_ranges()),
+            "--authorization-mode=RBAC".into(),
+            // No service account tokens for pods that never run; no not-ready taint that no kubelet lifts.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
+            format!("--admission-control-config-file={}", self.admission()?),
+            "--endpoint-reconciler-type=none".into(),
+            "--allow-privileged=true".into(),
+        ];
+        if let Some(url) = &self.options.token_webhook {
+            let config = self.folder.write("token-webhook.kubeconfig", &kubeconfig(url, None, None).to_string())?;
+            arguments.push(format!("--authentication-token-webhook-config-file={config}"));
+            arguments.push("--authentication-token-webhook-version=v1".into());
+            // Tokens end when they end, not when a cache forgets them.
+            arguments.push("--authentication-token-webhook-cache-ttl=0s".into());
+        }
+        self.start(API_SERVER, &arguments)
     }
 
     pub(super) fn controller_manager(&self) -> anyhow::Result<Program> {

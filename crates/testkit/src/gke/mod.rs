@@ -1,5 +1,6 @@
 //! A stand-in for Google's token endpoint, Kubernetes Engine API and metadata server, on loopback. It enforces the
-//! rules of the real ones: assertions are verified, tokens end, and answers have the shapes of Google's.
+//! rules of the real ones: assertions are verified, tokens end, and answers have the shapes of Google's. A real API
+//! server whose token webhook it is takes the same tokens, as one of GKE does.
 
 mod assertion;
 mod serve;
@@ -42,6 +43,8 @@ pub enum Call {
     Cluster,
     /// To the metadata server.
     Metadata,
+    /// Of an API server, about a token.
+    TokenReview,
 }
 
 /// How requests are answered instead of properly.
@@ -94,6 +97,11 @@ impl FakeGke {
     /// Where the Kubernetes Engine API is.
     pub fn container_endpoint(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Where a Kubernetes API server asks whether a token is good, and whose it is.
+    pub fn token_review_url(&self) -> String {
+        format!("http://{}/tokenreview", self.address)
     }
 
     /// The host of the metadata server.

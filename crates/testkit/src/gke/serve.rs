@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{CLIENT_ID, CLIENT_SECRET, Call, GkeFault, GkeRequest, REFRESH_TOKEN, State, assertion};
+use super::{CLIENT_ID, CLIENT_SECRET, Call, EMAIL, GkeFault, GkeRequest, REFRESH_TOKEN, State, assertion};
 
 type Answer = Response<Full<Bytes>>;
 
@@ -63,6 +63,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
 fn call(head: &Parts) -> Option<Call> {
     match head.uri.path() {
         "/token" => Some(Call::Token),
+        "/tokenreview" => Some(Call::TokenReview),
         path if path.starts_with("/v1/projects/") => Some(Call::Cluster),
         path if path.starts_with("/computeMetadata/") => Some(Call::Metadata),
         _ => None,
@@ -74,6 +75,7 @@ fn proper(state: &mut State, head: &Parts, body: &Bytes) -> Answer {
         (Some(Call::Token), &Method::POST) => token(state, head, body),
         (Some(Call::Cluster), &Method::GET) => cluster(state, head),
         (Some(Call::Metadata), &Method::GET) => metadata(state, head),
+        (Some(Call::TokenReview), &Method::POST) => token_review(state, body),
         _ => json_answer(404, &json!({ "error": { "code": 404, "message": "no such method" } })),
     }
 }
@@ -130,6 +132,19 @@ fn metadata(state: &mut State, head: &Parts) -> Answer {
     let mut answer = json_answer(200, &state.issue());
     answer.headers_mut().insert("Metadata-Flavor", "Google".parse().expect("a header"));
     answer
+}
+
+fn token_review(state: &State, body: &Bytes) -> Answer {
+    let Ok(mut review) = serde_json::from_slice::<Value>(body) else {
+        return json_answer(400, &json!({ "error": "not a TokenReview" }));
+    };
+    let token = review["spec"]["token"].as_str().unwrap_or_default();
+    review["status"] = if state.is_valid(token) {
+        json!({ "authenticated": true, "user": { "username": EMAIL, "groups": ["system:authenticated"] } })
+    } else {
+        json!({ "authenticated": false })
+    };
+    json_answer(200, &review)
 }
 
 fn json_answer(status: u16, body: &Value) -> Answer {

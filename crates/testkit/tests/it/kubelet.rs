@@ -19,7 +19,7 @@ use super::setting::until;
 
 #[tokio::test]
 async fn a_deployment_becomes_available_and_its_slices_have_both_families() -> anyhow::Result<()> {
-    let plane = ControlPlane::start_with(Options { dual_stack: true })?;
+    let plane = ControlPlane::start_with(Options { dual_stack: true, ..Options::default() })?;
     let client = plane.client();
     let _kubelet = FakeKubelet::start(client.clone(), kubelet::Options { nodes: 2, network: 7 }).await?;
     for node in Api::<Node>::all(client.clone()).list(&ListParams::default()).await? {

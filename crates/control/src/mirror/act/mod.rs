@@ -64,11 +64,13 @@ impl Writes {
     pub(super) fn add(&mut self, touched: Touched, model: &mut Model, cache: &Cache) {
         let Touched { names, remotes, .. } = touched;
         self.gone.extend(model.suspects_of(&names));
-        self.services.extend(names.iter().cloned());
-        self.slices.extend(names.iter().cloned());
+        let remote_of = |name| model.decisions.get(name).and_then(|decision| decision.remote.clone());
+        let shared = || names.iter().map(|name| (name.clone(), remote_of(name)));
+        self.services.extend_shared(shared());
+        self.slices.extend_shared(shared());
         self.adoptions.extend(names.iter().filter(|name| adoption::is_due(cache, name)).cloned());
         self.endpoints.extend(names.iter().filter(|name| endpoints::is_due(model, cache, name)).cloned());
-        self.conditions.extend(names);
+        self.conditions.extend_shared(shared());
         self.remotes.extend(remotes);
     }
 
@@ -133,8 +135,10 @@ impl Writes {
     /// Takes up imports that may differ.
     pub(super) fn add_imports(&mut self, names: BTreeSet<ServiceName>, remotes: BTreeSet<RemoteName>, model: &Model) {
         self.gone.extend(model.import_suspects_of(&names));
-        self.imports.extend(names.iter().cloned());
-        self.import_statuses.extend(names);
+        let exporter_of = |name| model.clusterset.decisions.get(name)?.exporters.first().cloned();
+        let shared = || names.iter().map(|name| (name.clone(), exporter_of(name)));
+        self.imports.extend_shared(shared());
+        self.import_statuses.extend_shared(shared());
         self.remotes.extend(remotes);
     }
 

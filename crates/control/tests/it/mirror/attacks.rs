@@ -4,6 +4,7 @@ use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use portolan_control::mirror;
 use serde_json::{Value, json};
 
 use super::harness::{World, make_namespace, merge, status};
@@ -26,6 +27,7 @@ on_both_servers! {
     token_never_logged,
     swapped_remote_deletes_nothing,
     flood_is_bounded,
+    flood_of_one_remote_does_not_delay_another,
 }
 
 async fn source_in(world: &World, namespace: &str, name: &str, extra: Value) -> anyhow::Result<()> {
@@ -343,5 +345,30 @@ async fn flood_is_bounded(backend: Backend) -> anyhow::Result<()> {
         Ok(status.services.is_some_and(|services| services.mirrored == 5) && limited == 7)
     })
     .await?;
+    operator.stop().await
+}
+
+async fn flood_of_one_remote_does_not_delay_another(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    world.node("n1", "10.1.0.1").await?;
+    for number in 0..60_u16 {
+        world.source(&format!("flood-{number:02}"), 30100 + number).await?;
+    }
+    let west = World::new(Backend::Embedded).await?;
+    west.node("w1", "10.1.0.2").await?;
+    source_in(&west, &world.namespace, "web", json!({ "spec": { "ports": [{ "port": 80, "nodePort": 30080 }] } }))
+        .await?;
+    world.secret("west", "kubeconfig", &std::fs::read_to_string(&west.remote_server.kubeconfig)?).await?;
+    world.east(json!({})).await?;
+    let operator = world.operator_with(mirror::Options { write_qps: 10, ..world.options() }).await?;
+    let flooded = async || {
+        let services = world.services().list(&ListParams::default()).await?;
+        anyhow::Ok(services.iter().filter(|service| service.name_any().starts_with("flood")).count())
+    };
+    eventually("the flood has begun", async || Ok(flooded().await? > 0)).await?;
+    world.remote_cluster("west", json!({})).await?;
+    world.endpoints_are("web", &["10.1.0.2:30080/TCP"]).await?;
+    let mirrored = flooded().await?;
+    ensure!(mirrored < 50, "{mirrored} of the other remote's 60 Services were mirrored before");
     operator.stop().await
 }

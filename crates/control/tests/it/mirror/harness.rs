@@ -82,6 +82,11 @@ impl World {
         Self::of(Server::start(Backend::Real).await?, remote, Some(alone)).await
     }
 
+    /// Beside a remote of the caller's own.
+    pub(crate) async fn with_remote(plane: &ControlPlane) -> anyhow::Result<Self> {
+        Self::of(Server::start(Backend::Embedded).await?, Server::of(plane), None).await
+    }
+
     async fn of(
         local_server: Server,
         remote_server: Server,

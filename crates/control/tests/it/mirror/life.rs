@@ -1,18 +1,13 @@
 //! The life of a remote: away and back, with new credentials, under operators that crash.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use portolan_control::mirror::Options;
 use portolan_control::runtime::app::Process;
 use portolan_control::runtime::lease;
-use portolan_drivers::gke;
-use portolan_testkit::gke::FakeGke;
 use portolan_testkit::{FaultProxy, Faults, Interference, Phase};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::harness::{Operator, World};
 use crate::egress::harness::options;
@@ -236,66 +231,5 @@ async fn a_service_that_names_no_remote_gets_the_only_one_and_with_two_the_defau
     let both = json!({ "metadata": { "annotations": { "mirror.portolan.dev/remotes": "east, west" } } });
     world.services().patch("hand", &PatchParams::default(), &Patch::Merge(both)).await?;
     world.endpoints_are("hand", &["10.1.0.1:30500/TCP", "10.2.0.1:30500/TCP"]).await?;
-    operator.stop().await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gke_cluster_is_found_with_a_key_file_and_followed_when_it_moves() -> anyhow::Result<()> {
-    let world = one_source(Backend::Embedded).await?;
-    let view = world.remote_view().await?;
-    let google = FakeGke::start().await?;
-    let record = |front: &portolan_testkit::TlsFront| -> Value {
-        use base64::Engine as _;
-        let ca = base64::engine::general_purpose::STANDARD.encode(front.ca());
-        json!({
-            "name": "east", "status": "RUNNING", "endpoint": format!("127.0.0.1:{}", front.port()),
-            "currentMasterVersion": "1.36.4-gke.1", "masterAuth": { "clusterCaCertificate": ca },
-        })
-    };
-    let cluster = "projects/example/locations/europe-west1/clusters/east";
-    world.secret("key", "credentials.json", &google.wrong_key_file()).await?;
-    let credentials = json!({
-        "kubeconfigSecret": null,
-        "gke": { "project": "example", "location": "europe-west1", "cluster": "east", "keySecret": { "name": "key" } },
-    });
-    let spec = json!({ "credentials": credentials, "addresses": { "allowedCIDRs": ["10.0.0.0/8"] } });
-    let object = json!({ "metadata": { "name": "east" }, "spec": spec });
-    world.remotes().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
-    let operator = world
-        .operator_with(Options {
-            gke: gke::Options {
-                container_endpoint: google.container_endpoint(),
-                allow_loopback: true,
-                ..gke::Options::default()
-            },
-            ..world.options()
-        })
-        .await?;
-    world.condition("east", "Connected", "False", "CredentialsRefused").await?;
-    // The right key is taken at once; then the account may not read, then there is no such cluster.
-    google.forbid(true);
-    world.secret("key", "credentials.json", &google.key_file()).await?;
-    let message = world.condition("east", "Connected", "False", "PermissionDenied").await?;
-    ensure!(message.contains("roles/container.viewer"), "{message}");
-    google.forbid(false);
-    world.condition("east", "Connected", "False", "ClusterNotFound").await?;
-    google.set_cluster(cluster, record(&view.front));
-    world.ready("east").await?;
-    world.endpoints_are("web", &["10.1.0.1:30080/TCP"]).await?;
-    let status = world.remote_status("east").await?;
-    ensure!(status.credentials_expire.is_some() && status.server_version.is_some());
-    let asked = async |words: &[&str]| operator.metric("portolan_mirror_gke_requests_total", words).await;
-    ensure!(
-        asked(&["\"token\"", "200"]).await? > 0.5 && asked(&["\"cluster\"", "404"]).await? > 0.5,
-        "all are counted"
-    );
-    // The cluster gets another certificate, and its record says so.
-    view.front.rotate()?;
-    google.set_cluster(cluster, record(&view.front));
-    view.proxy.kill().await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    view.proxy.revive();
-    world.source("late", 30090).await?;
-    world.mirror("late").await?;
     operator.stop().await
 }

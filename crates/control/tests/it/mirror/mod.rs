@@ -4,6 +4,7 @@ mod attacks;
 mod chaos;
 mod crashes;
 mod defects;
+mod gke;
 pub(crate) mod harness;
 mod life;
 mod mcs;
