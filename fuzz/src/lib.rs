@@ -5,6 +5,7 @@
 
 mod config;
 mod datagrams;
+mod gke;
 mod http;
 mod json_socket;
 mod kubeconfig;
@@ -21,6 +22,7 @@ pub type Run = fn(&[u8]);
 pub const TARGETS: &[(&str, Run)] = &[
     ("config", config::run),
     ("datagrams", datagrams::run),
+    ("gke", gke::run),
     ("http", http::run),
     ("json_socket", json_socket::run),
     ("kubeconfig", kubeconfig::run),

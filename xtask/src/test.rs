@@ -114,10 +114,12 @@ impl Scope {
     }
 }
 
-/// Most tests wait for others most of the time, so few processors run several at a time.
+/// Tests wait for others most of the time, so each processor runs several.
 fn threads() -> usize {
-    std::thread::available_parallelism().map_or(4, |processors| processors.get().max(4))
+    std::thread::available_parallelism().map_or(4, |processors| (processors.get() * TESTS_PER_PROCESSOR).min(32))
 }
+
+const TESTS_PER_PROCESSOR: usize = 4;
 
 /// What the test programs said of themselves, added up.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -44,6 +44,7 @@ impl From<EndpointSlice> for Slice {
                 // Only the first address counts to Kubernetes; with more, the slice is not what we wrote.
                 if let [address] = endpoint.addresses.as_slice()
                     && let Ok(address) = address.parse::<IpAddr>()
+                    && Family::of(address) == family
                 {
                     endpoints.push(read(endpoint, address));
                     nodes.push(endpoint.node_name.as_deref().map(NodeName::from));
@@ -76,7 +77,7 @@ fn port(port: &WirePort) -> Option<EndpointPort> {
         name: port.name.as_deref().unwrap_or_default().into(),
         protocol: protocol(port.protocol.as_deref()),
         app_protocol: port.app_protocol.as_deref().map(Arc::from),
-        port: u16::try_from(port.port?).ok()?,
+        port: u16::try_from(port.port?).ok().filter(|port| *port != 0)?,
     })
 }
 
@@ -138,7 +139,55 @@ fn written_port(port: &EndpointPort) -> WirePort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn addresses() -> impl Strategy<Value = Vec<String>> {
+        let address = prop_oneof![
+            any::<IpAddr>().prop_map(|address| address.to_string()),
+            prop::sample::select(vec!["", "10.0.0.1/8", "::ffff:10.0.0.1", "010.0.0.1", "a.example", "fe80::1%eth0"])
+                .prop_map(str::to_owned),
+        ];
+        prop::collection::vec(address, 0..3)
+    }
+
+    /// What a remote's API server might send; one that is hostile validates nothing.
+    fn wire_slice() -> impl Strategy<Value = Value> {
+        let endpoint = (addresses(), any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<String>>()).prop_map(
+            |(addresses, ready, serving, node)| {
+                json!({
+                    "addresses": addresses, "conditions": { "ready": ready, "serving": serving }, "nodeName": node,
+                })
+            },
+        );
+        let port = (any::<Option<i32>>(), -1..=65536_i32, any::<bool>(), prop::sample::select(vec!["TCP", "UDP", "tcp"]))
+            .prop_map(|(any_port, near, is_near, protocol)| {
+                json!({ "port": if is_near { Some(near) } else { any_port }, "protocol": protocol })
+            });
+        let family = prop::sample::select(vec!["IPv4", "IPv6", "FQDN", ""]);
+        (family, prop::collection::vec(endpoint, 0..4), prop::collection::vec(port, 0..4)).prop_map(
+            |(family, endpoints, ports)| {
+                json!({ "metadata": { "name": "s" }, "addressType": family, "endpoints": endpoints, "ports": ports })
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_remote_sends_only_addresses_of_the_family_and_real_ports_are_read(wire in wire_slice()) {
+            let slice: Slice = serde_json::from_value(wire.clone()).unwrap();
+            let Some(content) = &slice.content else {
+                prop_assert!(!["IPv4", "IPv6"].contains(&wire["addressType"].as_str().unwrap()));
+                return Ok(());
+            };
+            prop_assert_eq!(content.endpoints.len(), slice.nodes.len(), "each endpoint has its own node");
+            prop_assert!(content.endpoints.iter().all(|endpoint| Family::of(endpoint.address) == content.family));
+            prop_assert!(content.ports.iter().all(|port| port.port != 0));
+            let written = serde_json::to_value(slice.clone()).unwrap();
+            let again: Slice = serde_json::from_value(written).unwrap();
+            prop_assert_eq!(&again.content, &slice.content, "what is read is what would be written");
+        }
+    }
 
     #[test]
     fn a_slice_is_written_as_it_was_read() {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use http::uri::Authority;
 use http::{Method, StatusCode};
 use serde_json::Value;
 
@@ -95,7 +96,7 @@ impl Gke {
             says.unwrap_or_else(|| answer.status.to_string())
         };
         match answer.status {
-            StatusCode::OK => endpoint(name, kind, &answer.body),
+            StatusCode::OK => ApiEndpoint::read(name, kind, &answer.body),
             StatusCode::UNAUTHORIZED => Err(GkeError::CredentialsRefused { message: message() }),
             StatusCode::FORBIDDEN => Err(GkeError::PermissionDenied { message: message() }),
             StatusCode::NOT_FOUND => Err(GkeError::ClusterNotFound { cluster: name.to_string() }),
@@ -108,40 +109,44 @@ impl Gke {
     }
 }
 
-fn endpoint(name: &ClusterName, kind: EndpointKind, record: &Value) -> Result<ApiEndpoint, GkeError> {
-    let status = record["status"].as_str().unwrap_or_default();
-    if !matches!(status, "RUNNING" | "RECONCILING" | "DEGRADED") {
-        return Err(GkeError::ClusterNotRunning { cluster: name.to_string(), status: quoted(status) });
+impl ApiEndpoint {
+    /// Reads the record of a cluster, as the Kubernetes Engine API gives it.
+    pub fn read(name: &ClusterName, kind: EndpointKind, record: &Value) -> Result<Self, GkeError> {
+        let status = record["status"].as_str().unwrap_or_default();
+        if !matches!(status, "RUNNING" | "RECONCILING" | "DEGRADED") {
+            return Err(GkeError::ClusterNotRunning { cluster: name.to_string(), status: quoted(status) });
+        }
+        let text = |pointer: &str| record.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let ip = "/controlPlaneEndpointsConfig/ipEndpointsConfig";
+        let (host, kind_name) = match kind {
+            EndpointKind::Auto => (text("/endpoint"), "default"),
+            EndpointKind::Public => {
+                let newer = text(&format!("{ip}/publicEndpoint"));
+                (newer.or_else(|| text("/privateClusterConfig/publicEndpoint")), "public")
+            }
+            EndpointKind::Private => {
+                let newer = text(&format!("{ip}/privateEndpoint"));
+                (newer.or_else(|| text("/privateClusterConfig/privateEndpoint")), "private")
+            }
+            EndpointKind::Dns => (text("/controlPlaneEndpointsConfig/dnsEndpointConfig/endpoint"), "DNS"),
+        };
+        let host = host.ok_or_else(|| GkeError::NoEndpoint { cluster: name.to_string(), kind: kind_name })?;
+        let unusable =
+            |problem: String| GkeError::Transient { what: "looking up the cluster failed", problem, retry_after: None };
+        let authority = host.parse::<Authority>().ok().filter(|authority| !authority.as_str().contains('@'));
+        let host =
+            authority.ok_or_else(|| unusable(format!("its {kind_name} endpoint {:?} is not a host", quoted(host))))?;
+        let ca = match kind {
+            EndpointKind::Dns => None,
+            EndpointKind::Auto | EndpointKind::Public | EndpointKind::Private => {
+                use base64::Engine as _;
+                let encoded = text("/masterAuth/clusterCaCertificate").unwrap_or_default();
+                let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).ok();
+                let pem = decoded.filter(|pem| !pem.is_empty());
+                Some(pem.ok_or_else(|| unusable("its record has no clusterCaCertificate".to_owned()))?)
+            }
+        };
+        let version = text("/currentMasterVersion").map(quoted).unwrap_or_default();
+        Ok(Self { server: format!("https://{host}"), ca, version })
     }
-    let text = |pointer: &str| record.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
-    let ip = "/controlPlaneEndpointsConfig/ipEndpointsConfig";
-    let (host, kind_name) = match kind {
-        EndpointKind::Auto => (text("/endpoint"), "default"),
-        EndpointKind::Public => {
-            let newer = text(&format!("{ip}/publicEndpoint"));
-            (newer.or_else(|| text("/privateClusterConfig/publicEndpoint")), "public")
-        }
-        EndpointKind::Private => {
-            let newer = text(&format!("{ip}/privateEndpoint"));
-            (newer.or_else(|| text("/privateClusterConfig/privateEndpoint")), "private")
-        }
-        EndpointKind::Dns => (text("/controlPlaneEndpointsConfig/dnsEndpointConfig/endpoint"), "DNS"),
-    };
-    let host = host.ok_or_else(|| GkeError::NoEndpoint { cluster: name.to_string(), kind: kind_name })?;
-    let ca = match kind {
-        EndpointKind::Dns => None,
-        EndpointKind::Auto | EndpointKind::Public | EndpointKind::Private => {
-            use base64::Engine as _;
-            let encoded = text("/masterAuth/clusterCaCertificate").unwrap_or_default();
-            let decoded = base64::engine::general_purpose::STANDARD.decode(encoded).ok();
-            let pem = decoded.filter(|pem| !pem.is_empty()).ok_or_else(|| GkeError::Transient {
-                what: "looking up the cluster failed",
-                problem: "its record has no clusterCaCertificate".to_owned(),
-                retry_after: None,
-            })?;
-            Some(pem)
-        }
-    };
-    let version = text("/currentMasterVersion").map(quoted).unwrap_or_default();
-    Ok(ApiEndpoint { server: format!("https://{}", quoted(host)), ca, version })
 }

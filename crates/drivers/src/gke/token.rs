@@ -35,6 +35,19 @@ impl Token {
         Self { secret: String::new(), lifetime }
     }
 
+    /// Reads the answer of a token endpoint.
+    pub fn read(answer: &Value) -> Result<Self, GkeError> {
+        let lifetime = answer["expires_in"].as_u64().map(|seconds| Duration::from_secs(seconds).min(LONGEST_LIFE));
+        match (answer["access_token"].as_str(), lifetime) {
+            (Some(secret), Some(lifetime)) if !secret.is_empty() => Ok(Self { secret: secret.to_owned(), lifetime }),
+            _ => Err(GkeError::Transient {
+                what: "asking for a token failed",
+                problem: "the answer has no access_token with expires_in".to_owned(),
+                retry_after: None,
+            }),
+        }
+    }
+
     /// How long it is valid, from when it was given.
     pub fn lifetime(&self) -> Duration {
         self.lifetime
@@ -69,7 +82,7 @@ impl Gke {
         };
         let answer = self.http.send(request).await?;
         if answer.status.is_success() {
-            return token(&answer.body);
+            return Token::read(&answer.body);
         }
         let says = |name: &str| answer.body[name].as_str().map(quoted);
         let message = match (says("error"), says("error_description")) {
@@ -99,7 +112,7 @@ impl Gke {
             return Err(GkeError::InvalidCredentials { problem });
         }
         match answer.status {
-            StatusCode::OK => token(&answer.body),
+            StatusCode::OK => Token::read(&answer.body),
             status => Err(GkeError::CredentialsRefused { message: format!("the metadata server answered {status}") }),
         }
     }
@@ -122,14 +135,5 @@ impl Gke {
     }
 }
 
-fn token(answer: &Value) -> Result<Token, GkeError> {
-    let lifetime = answer["expires_in"].as_u64().map(Duration::from_secs);
-    match (answer["access_token"].as_str(), lifetime) {
-        (Some(secret), Some(lifetime)) if !secret.is_empty() => Ok(Token { secret: secret.to_owned(), lifetime }),
-        _ => Err(GkeError::Transient {
-            what: "asking for a token failed",
-            problem: "the answer has no access_token with expires_in".to_owned(),
-            retry_after: None,
-        }),
-    }
-}
+/// No token is used for longer, whatever is said of it; Google's live for an hour.
+const LONGEST_LIFE: Duration = Duration::from_hours(24);

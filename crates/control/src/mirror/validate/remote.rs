@@ -91,3 +91,34 @@ pub(in crate::mirror) fn source_slice(slice: &Slice) -> Option<(ServiceName, Sou
     };
     Some((name, slice))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    proptest! {
+        #[test]
+        fn a_node_is_ready_by_its_conditions_in_any_order_and_has_only_addresses_that_are_some(
+            conditions in prop::collection::vec((
+                prop::sample::select(vec!["Ready", "NetworkUnavailable", "MemoryPressure", ""]),
+                prop::sample::select(vec!["True", "False", "Unknown", "true"]),
+            ), 0..5),
+            addresses in prop::collection::vec((
+                prop::sample::select(vec!["InternalIP", "ExternalIP", "Hostname", "InternalDNS", ""]),
+                prop_oneof![any::<IpAddr>().prop_map(|address| address.to_string()), any::<String>()],
+            ), 0..5),
+        ) {
+            let first = |kind: &str| conditions.iter().find(|(of, _)| *of == kind).map(|(_, status)| *status);
+            let wire = json!({ "metadata": { "name": "n" }, "status": {
+                "conditions": conditions.iter().map(|(kind, status)| json!({ "type": kind, "status": status })).collect::<Vec<_>>(),
+                "addresses": addresses.iter().map(|(kind, address)| json!({ "type": kind, "address": address })).collect::<Vec<_>>(),
+            } });
+            let read = node(&serde_json::from_value(wire).unwrap(), &Rules::default());
+            prop_assert_eq!(read.ready, first("Ready") == Some("True") && matches!(first("NetworkUnavailable"), None | Some("False")));
+            let usable = addresses.iter().filter(|(kind, address)| kind.ends_with("IP") && address.parse::<IpAddr>().is_ok());
+            prop_assert_eq!(read.addresses.len(), usable.count());
+        }
+    }
+}
