@@ -3,6 +3,7 @@
 //! Each driver has a real version and one in memory, and both pass the same contract tests. A driver is
 //! added with the capability that needs it.
 
+pub mod cloud;
 pub mod gke;
 pub mod kubeconfig;
 pub mod l7mp;

@@ -9,6 +9,7 @@
 //! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
 //! - [`ReservedAddress`]: a loopback address that stays free until a server takes it.
 //! - [`conformance`]: upstream's suites, for `cargo xtask conformance`.
+//! - [`aws`]: EC2, STS and the metadata service on loopback, with AWS's rules.
 //! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
 //! - [`ticket`]: two small custom kinds to try a controller runtime on.
 //! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`), and [`helm`] likewise.
@@ -29,6 +30,7 @@
 //! # }
 //! ```
 
+pub mod aws;
 pub mod binaries;
 pub mod builders;
 pub mod cluster;
