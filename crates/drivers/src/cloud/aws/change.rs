@@ -132,6 +132,7 @@ fn is_about_one(failure: &Failure) -> bool {
         Meaning::LimitExceeded | Meaning::SubnetFull | Meaning::InUse => true,
         Meaning::Throttled
         | Meaning::Expired
+        | Meaning::KeysRefused
         | Meaning::Denied
         | Meaning::Transient
         | Meaning::NoSuchInterface

@@ -64,7 +64,7 @@ pub(super) struct Client {
     http: Http,
     endpoint: Endpoint,
     region: String,
-    credentials: Credentials,
+    pub(super) credentials: Credentials,
     reads: Limiter,
     writes: Limiter,
     call_timeout: Duration,
@@ -132,7 +132,7 @@ impl Client {
         loop {
             let permit = limiter.acquire(priority).await;
             let keys = self.credentials.keys().await.map_err(Failure::Credentials)?;
-            let started = Instant::now();
+            let (started, clock) = (Instant::now(), self.clock_offset());
             let outcome = self.attempt(&body, &keys).await;
             drop(permit);
             let result = outcome.as_ref().map_or_else(|failure| failure.result(action.name()), |_| "Ok");
@@ -151,8 +151,11 @@ impl Client {
                     tokio::time::sleep(backoff(throttled)).await;
                     throttled += 1;
                 }
-                Meaning::Expired if !renewed => {
-                    self.credentials.renew(&keys).await.map_err(Failure::Credentials)?;
+                Meaning::Expired | Meaning::KeysRefused if !renewed => {
+                    let is_same = !self.credentials.renew(&keys).await.map_err(Failure::Credentials)?;
+                    if failure.meaning() == Meaning::KeysRefused && is_same && self.clock_offset() == clock {
+                        return Err(failure);
+                    }
                     renewed = true;
                 }
                 Meaning::Transient if is_certain && failed < MOST_FAILED => {
@@ -161,6 +164,7 @@ impl Client {
                 }
                 Meaning::Throttled
                 | Meaning::Expired
+                | Meaning::KeysRefused
                 | Meaning::Denied
                 | Meaning::Transient
                 | Meaning::LimitExceeded
@@ -207,7 +211,7 @@ impl Client {
         match xml::refusal(&answer.body) {
             None if answer.status.is_success() => Ok(answer.body),
             Some(failure) if !answer.status.is_success() => {
-                if failure.meaning() == Meaning::Expired {
+                if matches!(failure.meaning(), Meaning::Expired | Meaning::KeysRefused) {
                     self.read_clock(&answer);
                 }
                 Err(failure)
@@ -219,12 +223,14 @@ impl Client {
         }
     }
 
-    /// Follows the clock of EC2.
+    /// Follows the clock of EC2 if it is far from ours.
     fn read_clock(&self, answer: &Answer) {
         let date = answer.headers.get(DATE).and_then(|date| date.to_str().ok());
         if let Some(theirs) = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()) {
             let ahead = theirs.timestamp().as_second() - Timestamp::now().as_second();
-            self.clock_offset.store(ahead, Ordering::Relaxed);
+            if ahead.abs_diff(self.clock_offset.load(Ordering::Relaxed)) > CLOCKS_DIFFER {
+                self.clock_offset.store(ahead, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -257,6 +263,8 @@ fn backoff(tries: u32) -> Duration {
 const VERSION: &str = "2016-11-15";
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
+/// Seconds by which the clocks may differ.
+const CLOCKS_DIFFER: u64 = 60;
 /// How often a throttled call is tried again; half a minute in all.
 const MOST_THROTTLED: u32 = 10;
 /// How often a call that failed in transit is tried again.

@@ -95,6 +95,8 @@ pub(super) enum Meaning {
     Throttled,
     /// Keys or clock are out of date.
     Expired,
+    /// Keys are not known, which other keys or a better clock may change.
+    KeysRefused,
     Denied,
     Transient,
     LimitExceeded,
@@ -113,9 +115,8 @@ pub(super) fn meaning(code: &str) -> Meaning {
     match code {
         "RequestLimitExceeded" | "Throttling" | "ThrottlingException" => Meaning::Throttled,
         "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" => Meaning::Expired,
+        "AuthFailure" | "SignatureDoesNotMatch" => Meaning::KeysRefused,
         "UnauthorizedOperation"
-        | "AuthFailure"
-        | "SignatureDoesNotMatch"
         | "InvalidClientTokenId"
         | "OptInRequired"
         | "AccessDenied"
@@ -159,7 +160,9 @@ impl Failure {
         };
         match meaning(&code) {
             Meaning::Throttled => CloudError::Throttled,
-            Meaning::Expired | Meaning::Denied => CloudError::Denied { action: format!("ec2:{action}").into() },
+            Meaning::Expired | Meaning::KeysRefused | Meaning::Denied => {
+                CloudError::Denied { action: format!("ec2:{action}").into() }
+            }
             Meaning::Transient => CloudError::Transient,
             Meaning::LimitExceeded => CloudError::LimitExceeded,
             Meaning::NoSuchInterface => CloudError::NoSuchInterface,

@@ -83,7 +83,7 @@ impl AwsCloud {
 fn access(action: Action, answer: Result<String, Failure>) -> Access {
     let Err(failure) = answer else { return Access::Allowed };
     match failure.meaning() {
-        Meaning::Denied | Meaning::Expired => Access::Denied,
+        Meaning::Denied | Meaning::Expired | Meaning::KeysRefused => Access::Denied,
         Meaning::Unclear if matches!(failure, Failure::Credentials(_)) => {
             Access::Unknown(failure.into_cloud(action.name()))
         }

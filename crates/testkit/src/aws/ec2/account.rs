@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::SignedDuration;
 use tokio::sync::oneshot;
 
+use super::describe::Disrupted;
 use super::parameters::Parameters;
 use super::refusal::{Refusal, refused};
 use super::throttle::Buckets;
@@ -27,7 +28,7 @@ pub(super) struct Account {
     pub(super) writes: u32,
     pub(super) latency: Duration,
     pub(super) clock_ahead: SignedDuration,
-    pub(super) disrupted: BTreeSet<String>,
+    pub(super) disrupted: Disrupted,
     /// How likely a stranger takes or frees an address after a call.
     pub(super) strangers: f64,
     pub(super) calls: Vec<Ec2Call>,

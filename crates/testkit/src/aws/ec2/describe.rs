@@ -11,10 +11,25 @@ use super::world::{Instance, Interface, Subnet, TYPES, World, limit};
 type Seen = BTreeMap<String, Interface>;
 type Elastic = BTreeMap<Ipv4Addr, (String, Ipv4Addr)>;
 
+/// Zones that do not answer.
+#[derive(Default)]
+pub(super) struct Disrupted {
+    /// Calls without ids fail.
+    pub(super) sweeps: BTreeSet<String>,
+    /// Calls with ids fail, too.
+    pub(super) wholly: BTreeSet<String>,
+}
+
+impl Disrupted {
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.sweeps.iter().chain(&self.wholly)
+    }
+}
+
 pub(super) fn instances(
     world: &World,
     seen: &Seen,
-    disrupted: &BTreeSet<String>,
+    disrupted: &Disrupted,
     parameters: &Parameters,
 ) -> Result<String, Refusal> {
     parameters.check_names(&["InstanceId", "Filter", "MaxResults", "NextToken", "DryRun"])?;
@@ -28,7 +43,8 @@ pub(super) fn instances(
     }
     let zones = filters.iter().find(|filter| filter.name == "availability-zone").map(|filter| &filter.values);
     let touches = |zone: &String| zones.is_none_or(|zones| zones.contains(zone));
-    if ids.is_empty() && disrupted.iter().any(touches) {
+    let is_lost = |id: &String| world.instances.get(id).is_some_and(|found| disrupted.wholly.contains(&found.zone));
+    if (ids.is_empty() && disrupted.all().any(touches)) || ids.iter().any(is_lost) {
         return refused(503, "Unavailable", "The server is overloaded and can't handle the request.");
     }
     let mut chosen = Vec::new();

@@ -124,7 +124,7 @@ impl FakeEc2 {
             writes: 0,
             latency: Duration::ZERO,
             clock_ahead: SignedDuration::ZERO,
-            disrupted: BTreeSet::new(),
+            disrupted: describe::Disrupted::default(),
             strangers: 0.0,
             calls: Vec::new(),
             violations: Vec::new(),
@@ -302,12 +302,7 @@ impl FakeEc2 {
 
     /// Whether an action is denied.
     pub fn deny(&self, action: &str, denied: bool) {
-        let mut account = self.account.lock();
-        if denied {
-            account.policy.denied.insert(action.to_owned());
-        } else {
-            account.policy.denied.remove(action);
-        }
+        set(&mut self.account.lock().policy.denied, action, denied);
     }
 
     /// Writes are allowed for interfaces with this tag only.
@@ -328,12 +323,12 @@ impl FakeEc2 {
 
     /// Whether calls without ids that concern a zone fail.
     pub fn disrupt_zone(&self, zone: &str, disrupted: bool) {
-        let mut account = self.account.lock();
-        if disrupted {
-            account.disrupted.insert(zone.to_owned());
-        } else {
-            account.disrupted.remove(zone);
-        }
+        set(&mut self.account.lock().disrupted.sweeps, zone, disrupted);
+    }
+
+    /// Whether all calls for instances of a zone fail.
+    pub fn black_out_zone(&self, zone: &str, blacked_out: bool) {
+        set(&mut self.account.lock().disrupted.wholly, zone, blacked_out);
     }
 
     /// At the n-th write from now on, the caller is told to die, and hears nothing after that phase until
@@ -386,6 +381,14 @@ impl FakeEc2 {
     fn set_state(&self, instance: &str, state: &'static str) {
         let mut account = self.account.lock();
         account.world.instances.get_mut(instance).expect("the instance exists").state = state;
+    }
+}
+
+fn set(members: &mut BTreeSet<String>, name: &str, is_member: bool) {
+    if is_member {
+        members.insert(name.to_owned());
+    } else {
+        members.remove(name);
     }
 }
 

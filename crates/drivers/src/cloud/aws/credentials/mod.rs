@@ -85,13 +85,23 @@ impl Credentials {
         Ok((current.source, current.keys.expires))
     }
 
-    /// Fetches keys again, unless others than those refused are there already.
-    pub(super) async fn renew(&self, refused: &Arc<Keys>) -> Result<(), AwsError> {
+    /// Fetches keys again, unless others than those refused are there already; true if they are others now.
+    pub(super) async fn renew(&self, refused: &Arc<Keys>) -> Result<bool, AwsError> {
         let mut cached = self.cached.lock().await;
         if cached.as_ref().is_none_or(|cached| Arc::ptr_eq(&cached.keys, refused)) {
             *cached = Some(self.fetch().await?);
         }
-        Ok(())
+        Ok(cached.as_ref().is_some_and(|cached| {
+            cached.keys.access_key_id != refused.access_key_id || cached.keys.secret != refused.secret
+        }))
+    }
+
+    /// Renewal is due, whatever the clock says.
+    #[cfg(test)]
+    pub(super) async fn make_due(&self) {
+        if let Some(cached) = &mut *self.cached.lock().await {
+            cached.renew_at = Instant::now();
+        }
     }
 
     async fn current(&self) -> Result<Cached, AwsError> {
