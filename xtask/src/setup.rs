@@ -1,8 +1,10 @@
 //! `cargo xtask setup`: installs what the tests need and this machine lacks.
 //!
-//! Three parts, cheap ones first: tools of the system ([`TOOLS`], one row each), the toolchains, and the
+//! Four parts, cheap ones first: tools of the system ([`TOOLS`], one row each), the toolchains, [`moto`], and the
 //! Kubernetes binaries, which `portolan-testkit` builds once and keeps outside the checkout. What is there is
 //! left alone.
+
+mod moto;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,6 +35,8 @@ const TOOLS: &[Tool] = &[
     Tool { command: "containerd", package: "containerd", why: "it runs the pods of a test cluster" },
     Tool { command: "runc", package: "runc", why: "it starts their containers" },
     Tool { command: CNI_BRIDGE, package: "containernetworking-plugins", why: "it gives pods their addresses" },
+    Tool { command: "python3", package: "python3", why: "moto, which the EC2 client is tested against, runs on it" },
+    Tool { command: "pip3", package: "python3-pip", why: "it downloads moto" },
     Tool { command: "nft", package: "nftables", why: "kube-proxy and the node agent write their rules with it" },
 ];
 
@@ -44,7 +48,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     kubernetes()
 }
 
-/// Installs missing packages and checks the toolchains.
+/// Installs missing packages and moto, and checks the toolchains.
 pub(crate) fn tools() -> Result<(), Failure> {
     install(&missing(TOOLS, &search_path()))?;
     for (part, probe) in [("rustfmt", "cargo fmt --version"), ("clippy", "cargo clippy --version")] {
@@ -58,6 +62,7 @@ pub(crate) fn tools() -> Result<(), Failure> {
     } else {
         check_go(Call::line("go version").answer().as_deref())?
     };
+    moto::install()?;
     tell(&format!("tools: nothing is missing ({} of the system, rustfmt, clippy; {go})", TOOLS.len()));
     Ok(())
 }

@@ -6,6 +6,7 @@
 mod ec2;
 mod imds;
 mod keys;
+pub mod moto;
 mod server;
 mod sigv4;
 mod sts;

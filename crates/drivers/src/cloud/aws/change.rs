@@ -73,7 +73,8 @@ impl AwsCloud {
             parameters.push(("AllowReassignment".to_owned(), "true".to_owned()));
         }
         let body = self.client.call(change.action(), &parameters, change.priority()).await?;
-        let is_done = xml::read(&body, |root| xml::text(root, &["return"]) == Some("true"))?;
+        // Not every answer has this element; none says `false` after a success.
+        let is_done = xml::read(&body, |root| xml::text(root, &["return"]).is_none_or(|done| done == "true"))?;
         if is_done { Ok(()) } else { Err(Failure::Lost("the answer does not say `true`".to_owned())) }
     }
 

@@ -147,7 +147,7 @@ impl Client {
             let is_certain = matches!(failure, Failure::NotSent(_)) || !action.is_write();
             match failure.meaning() {
                 Meaning::Throttled if throttled < MOST_THROTTLED => {
-                    limiter.throttled();
+                    limiter.throttled(started);
                     tokio::time::sleep(backoff(throttled)).await;
                     throttled += 1;
                 }

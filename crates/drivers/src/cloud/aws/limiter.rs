@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// What a call is for. Earlier ones go first.
@@ -33,15 +33,17 @@ pub(super) struct Limiter {
     full: Rate,
     state: Mutex<State>,
     changed: Notify,
-    in_flight: Semaphore,
 }
 
 struct State {
     tokens: f64,
     per_second: f64,
     updated: Instant,
+    /// When the rate was last halved.
+    halved: Option<Instant>,
     waiting: BTreeSet<Ticket>,
     tickets: u64,
+    in_flight: usize,
 }
 
 type Ticket = (Priority, u64);
@@ -59,20 +61,32 @@ impl Drop for Queued<'_> {
     }
 }
 
+/// A call in flight.
+pub(super) struct Permit<'a>(&'a Limiter);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().in_flight -= 1;
+        self.0.changed.notify_waiters();
+    }
+}
+
 impl Limiter {
     pub(super) fn new(rate: Rate) -> Self {
         let state = State {
             tokens: rate.burst,
             per_second: rate.per_second,
             updated: Instant::now(),
+            halved: None,
             waiting: BTreeSet::new(),
             tickets: 0,
+            in_flight: 0,
         };
-        Self { full: rate, state: Mutex::new(state), changed: Notify::new(), in_flight: Semaphore::new(AT_ONCE) }
+        Self { full: rate, state: Mutex::new(state), changed: Notify::new() }
     }
 
     /// Waits for a turn. The call is in flight while the permit lives.
-    pub(super) async fn acquire(&self, priority: Priority) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn acquire(&self, priority: Priority) -> Permit<'_> {
         let queued = self.enqueue(priority);
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -84,13 +98,17 @@ impl Limiter {
             }
         }
         drop(queued);
-        self.in_flight.acquire().await.ok()
+        Permit(self)
     }
 
-    /// A call was throttled.
-    pub(super) fn throttled(&self) {
+    /// A call that began then was throttled. Those in flight when the rate was halved say nothing about the new one.
+    pub(super) fn throttled(&self, began: Instant) {
         let mut state = self.state.lock();
         state.refill(self.full.burst);
+        if state.halved.is_some_and(|halved| began <= halved) {
+            return;
+        }
+        state.halved = Some(Instant::now());
         state.per_second = (state.per_second / 2.0).max(self.full.per_second * SLOWEST);
         state.tokens = state.tokens.min(0.0);
     }
@@ -118,11 +136,12 @@ impl Limiter {
     fn turn(&self, ticket: Ticket) -> Turn {
         let mut state = self.state.lock();
         state.refill(self.full.burst);
-        if state.waiting.first() != Some(&ticket) {
+        if state.waiting.first() != Some(&ticket) || state.in_flight >= AT_ONCE {
             return Turn::AfterOthers;
         }
         if state.tokens >= 1.0 {
             state.tokens -= 1.0;
+            state.in_flight += 1;
             return Turn::Now;
         }
         Turn::In(Duration::from_secs_f64((1.0 - state.tokens) / state.per_second))
@@ -196,13 +215,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn throttling_halves_the_rate_and_success_raises_it_again() {
         let limiter = Limiter::new(RATE);
-        limiter.throttled();
-        assert!((limiter.per_second() - 2.0).abs() < 0.001);
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_millis(1)).await;
+        for _ in 0..5 {
+            limiter.throttled(began);
+        }
+        assert!((limiter.per_second() - 2.0).abs() < 0.001, "calls of one burst count once");
         let started = Instant::now();
         drop(limiter.acquire(Priority::Assign).await);
         assert!(started.elapsed() >= Duration::from_millis(499), "the burst is gone: {:?}", started.elapsed());
         for _ in 0..100 {
-            limiter.throttled();
+            tokio::time::advance(Duration::from_millis(1)).await;
+            limiter.throttled(Instant::now());
         }
         assert!(limiter.per_second() > 0.05, "it never stops");
         for _ in 0..500 {

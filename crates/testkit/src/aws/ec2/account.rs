@@ -142,7 +142,7 @@ impl Account {
             "AssignPrivateIpAddresses",
             &format!(
                 "<networkInterfaceId>{id}</networkInterfaceId>\
-                 <assignedPrivateIpAddressesSet>{items}</assignedPrivateIpAddressesSet><return>true</return>"
+                 <assignedPrivateIpAddressesSet>{items}</assignedPrivateIpAddressesSet>"
             ),
         ))
     }

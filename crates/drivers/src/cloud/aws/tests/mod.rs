@@ -1,6 +1,7 @@
 //! The client against stand-ins that enforce AWS's rules, and against moto.
 
 mod credentials;
+mod moto;
 mod pace;
 mod probe;
 mod reads;

@@ -31,10 +31,10 @@ async fn a_throttled_call_is_tried_again_until_it_passes() -> anyhow::Result<()>
 async fn an_account_with_a_tenth_of_the_limits_converges_without_a_storm() -> anyhow::Result<()> {
     let ec2 = FakeEc2::start().await?;
     let subnet = ec2.add_subnet("a", "10.0.0.0/20".parse()?);
-    let interfaces: Vec<InterfaceId> = (0..120).map(|_| run(&ec2, &subnet, "m5.large").interface.into()).collect();
-    // A hundred times EC2's rates, and a tenth of those for the account: the same ratio, in less time.
-    ec2.set_throttle(PLENTY, Throttle { burst: 5.0, per_second: 50.0 });
-    let options = AwsOptions { writes: Rate { burst: 25.0, per_second: 400.0 }, ..unlimited() };
+    let interfaces: Vec<InterfaceId> = (0..90).map(|_| run(&ec2, &subnet, "m5.large").interface.into()).collect();
+    // Fifty times EC2's rates, and a tenth of those for the account: the same ratio, in less time.
+    ec2.set_throttle(PLENTY, Throttle { burst: 5.0, per_second: 25.0 });
+    let options = AwsOptions { writes: Rate { burst: 25.0, per_second: 200.0 }, ..unlimited() };
     let cloud = AwsCloud::new(settings_of(&ec2), options).await?;
     let started = Instant::now();
     let outcomes = join_all(interfaces.iter().zip(0_u32..).map(|(interface, number)| {
@@ -46,7 +46,8 @@ async fn an_account_with_a_tenth_of_the_limits_converges_without_a_storm() -> an
     let calls = ec2.calls();
     let refused = calls.iter().filter(|call| matches!(call.answered, Answered::Refused(_))).count();
     assert!(refused >= 1, "the account was throttled");
-    assert!(calls.len() <= 144, "{} calls for 120 addresses in {:?}", calls.len(), started.elapsed());
+    println!("{} calls for 90 addresses in {:?}", calls.len(), started.elapsed());
+    assert!(calls.len() <= 108, "{} calls for 90 addresses in {:?}", calls.len(), started.elapsed());
     Ok(())
 }
 
