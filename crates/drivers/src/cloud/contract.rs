@@ -1,14 +1,14 @@
 //! What every back end does alike: each test runs on the cloud in memory, and on the AWS client with an EC2 stand-in.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use portolan_core::ipam::{CloudError, CloudNode, InstanceId, InstanceState, InterfaceId, SubnetId};
-use portolan_testkit::aws::FakeEc2;
+use portolan_testkit::aws::{FakeEc2, Throttle};
 
-use super::aws::tests::cloud_of;
+use super::aws::tests::unlimited_cloud_of;
 use super::{AwsCloud, Cloud, MemoryCloud};
 
 macro_rules! contract {
@@ -53,7 +53,10 @@ enum Lab {
 impl Lab {
     async fn aws() -> anyhow::Result<Self> {
         let ec2 = FakeEc2::start().await?;
-        let cloud = cloud_of(&ec2).await?;
+        // Nothing here is about the pace.
+        let plenty = Throttle { burst: 1e6, per_second: 1e6 };
+        ec2.set_throttle(plenty, plenty);
+        let cloud = unlimited_cloud_of(&ec2).await?;
         Ok(Self::Aws(Box::new((ec2, cloud))))
     }
 
@@ -299,4 +302,63 @@ async fn an_interface_that_does_not_exist_is_named(lab: Lab) -> anyhow::Result<(
         }
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn random_calls_end_alike_on_both() -> anyhow::Result<()> {
+    let (memory, aws) = (Lab::Memory(MemoryCloud::new()), Lab::aws().await?);
+    let mut names = BTreeMap::new();
+    let mut nodes = Vec::new();
+    let subnets = (memory.subnet("a", "10.0.0.0/28")?, aws.subnet("a", "10.0.0.0/28")?);
+    for (name, instance_type) in [("i-1", "t3.small"), ("i-2", "t3.medium"), ("i-3", "t3.small")] {
+        let ours = id_of(&memory.run(name, instance_type, &subnets.0).await?);
+        let theirs = id_of(&aws.run(name, instance_type, &subnets.1).await?);
+        names.insert(theirs.clone(), ours.clone());
+        nodes.push((ours, theirs));
+    }
+    let (ours, theirs) = (memory.occupy(&subnets.0, ip(9))?, aws.occupy(&subnets.1, ip(9))?);
+    names.insert(theirs, ours);
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut reasons = BTreeSet::new();
+    for step in 0..300 {
+        let (ours, theirs) = &nodes[random.usize(..nodes.len())];
+        let addresses: Vec<Ipv4Addr> = (0..random.usize(1..4)).map(|_| ip(random.u8(..18))).collect();
+        let call = random.u8(..4);
+        let run = async |cloud: &dyn Cloud, interface: &InterfaceId| match call {
+            0 | 1 => cloud.assign(interface, &addresses).await,
+            2 => cloud.take(interface, &addresses).await,
+            _ => cloud.release(interface, &addresses).await,
+        };
+        let expected = run(memory.cloud(), ours).await;
+        let mut found: super::Outcomes =
+            run(aws.cloud(), theirs).await.into_iter().map(|(address, outcome)| (address, wordless(outcome))).collect();
+        for outcome in found.values_mut() {
+            if let Err(CloudError::InUse { by: Some(by) }) = outcome {
+                *by = names[by].clone();
+            }
+        }
+        let expected: super::Outcomes =
+            expected.into_iter().map(|(address, outcome)| (address, wordless(outcome))).collect();
+        reasons.extend(expected.values().map(|outcome| outcome.as_ref().map_or_else(CloudError::reason, |()| "Ok")));
+        assert_eq!(found, expected, "step {step}: {call} {addresses:?} on {ours}");
+    }
+    let all = ["AddressInUse", "CloudError", "NoCapacity", "Ok", "OutsideSubnet"];
+    assert_eq!(reasons.into_iter().collect::<Vec<_>>(), all, "every outcome occurred");
+    Ok(())
+}
+
+/// Messages differ.
+fn wordless(outcome: Result<(), CloudError>) -> Result<(), CloudError> {
+    outcome.map_err(|error| match error {
+        CloudError::Unknown { code, .. } => CloudError::Unknown { code, message: "".into() },
+        other @ (CloudError::Throttled
+        | CloudError::InUse { .. }
+        | CloudError::LimitExceeded
+        | CloudError::OutsideSubnet
+        | CloudError::SubnetFull
+        | CloudError::NoSuchInterface
+        | CloudError::NoSuchInstance
+        | CloudError::Denied { .. }
+        | CloudError::Transient) => other,
+    })
 }

@@ -6,10 +6,11 @@ use std::net::Ipv4Addr;
 use portolan_core::ipam::{CloudError, InterfaceId};
 
 use super::client::{Action, numbered};
+use super::ec2::AwsCloud;
 use super::error::{Failure, Meaning};
 use super::instances::SeenInterface;
 use super::limiter::Priority;
-use super::{AwsCloud, xml};
+use super::xml;
 use crate::cloud::{Outcomes, each, is_reserved};
 
 /// What happens to addresses.

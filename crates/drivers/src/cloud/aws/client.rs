@@ -14,9 +14,10 @@ use super::credentials::{self, Credentials, CredentialsSource, Keys};
 use super::error::{AwsError, Failure, Meaning};
 use super::http::{Answer, Endpoint, Http, Request};
 use super::limiter::{Limiter, Priority};
+use super::options::{AwsOptions, CallReport};
 use super::settings::AwsSettings;
 use super::sigv4::{Message, Signer};
-use super::{AwsOptions, CallReport, xml};
+use super::xml;
 
 /// What we ask of EC2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,26 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use portolan_core::ipam::{CloudError, CloudNode, CloudSubnet, InstanceId, InterfaceId, SubnetId, Zone};
 use roxmltree::Node;
 
 use super::client::{Action, Parameters, numbered};
+use super::ec2::AwsCloud;
 use super::error::{Failure, Meaning};
 use super::instances::{
     ReadInstance, SeenInterface, SeenSubnet, next_page, read_instances, read_interface, read_subnet, read_type,
 };
 use super::limiter::Priority;
-use super::{AwsCloud, xml};
+use super::xml;
 use crate::cloud::NodeReport;
 use crate::cloud::limits::address_limit;
-
-/// What earlier answers said.
-#[derive(Default)]
-pub(super) struct Memory {
-    limits: Mutex<BTreeMap<Arc<str>, u16>>,
-    zones: Mutex<BTreeMap<InstanceId, Zone>>,
-}
 
 impl AwsCloud {
     pub(super) async fn describe_nodes(&self, instances: &[InstanceId]) -> Result<NodeReport, CloudError> {
@@ -129,10 +122,10 @@ impl AwsCloud {
             match read {
                 Ok(read) => limits.extend(read),
                 // It will not be told later either.
-                Err(Failure::Refused { .. }) => {
+                Err(failure) if matches!(failure.meaning(), Meaning::Denied | Meaning::Unclear) => {
                     limits.extend(batch.iter().map(|name| (name.clone(), address_limit(name))));
                 }
-                Err(Failure::Credentials(_) | Failure::NotSent(_) | Failure::Lost(_)) => {}
+                Err(_) => {}
             }
         }
         let limits = self.memory.limits.lock();

@@ -9,9 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 use portolan_core::ipam::{CloudError, CloudInterface};
 
 use super::client::{Action, Identity, Parameters, numbered};
-use super::error::{Failure, Meaning};
+use super::credentials::CredentialsSource;
+use super::ec2::AwsCloud;
+use super::error::{AwsError, Failure, Meaning};
 use super::limiter::Priority;
-use super::{AwsCloud, AwsError, CredentialsSource};
 
 /// Who we are to AWS, and what that allows.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,6 +2,7 @@
 
 mod world;
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use futures::FutureExt as _;
@@ -101,6 +102,7 @@ impl MemoryCloud {
         mut call: impl FnMut(&mut World, Ipv4Addr) -> Result<(), CloudError>,
     ) -> Outcomes {
         let mut world = self.world.lock();
-        addresses.iter().map(|address| (*address, call(&mut world, *address))).collect()
+        let addresses: BTreeSet<Ipv4Addr> = addresses.iter().copied().collect();
+        addresses.into_iter().map(|address| (address, call(&mut world, address))).collect()
     }
 }

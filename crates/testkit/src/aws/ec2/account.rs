@@ -7,13 +7,14 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::SignedDuration;
 use tokio::sync::oneshot;
 
+use super::call::{Answered, Ec2Call, Ec2Fault};
+use super::describe;
 use super::describe::Disrupted;
 use super::parameters::Parameters;
-use super::refusal::{Refusal, refused};
+use super::response::{Refusal, refused, wrap};
 use super::throttle::Buckets;
 use super::views::Views;
 use super::world::{Wish, World};
-use super::{Answered, Ec2Call, Ec2Fault, describe, wrap};
 use crate::faults::Phase;
 
 pub(super) struct Account {
@@ -53,6 +54,26 @@ pub(super) struct Kill {
 }
 
 impl Account {
+    pub(super) fn new() -> Self {
+        Self {
+            world: World::default(),
+            views: Views::default(),
+            buckets: Buckets::default(),
+            policy: Policy::default(),
+            random: fastrand::Rng::with_seed(7),
+            faults: BTreeMap::new(),
+            kill: None,
+            is_dead: false,
+            writes: 0,
+            latency: Duration::ZERO,
+            clock_ahead: SignedDuration::ZERO,
+            disrupted: Disrupted::default(),
+            strangers: 0.0,
+            calls: Vec::new(),
+            violations: Vec::new(),
+        }
+    }
+
     pub(super) fn now(&self) -> SystemTime {
         let ahead = self.clock_ahead.unsigned_abs();
         let now = SystemTime::now();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use super::parameters::{Filter, Parameters};
-use super::refusal::{Refusal, refused};
+use super::response::{Refusal, refused, wrap};
 use super::world::{Instance, Interface, Subnet, TYPES, World, limit};
 
 type Seen = BTreeMap<String, Interface>;
@@ -246,7 +246,7 @@ pub(super) fn types(parameters: &Parameters) -> Result<String, Refusal> {
 
 fn answer(action: &str, list: &str, items: &str, next: Option<String>) -> String {
     let next = next.map(|token| format!("<nextToken>{token}</nextToken>")).unwrap_or_default();
-    super::wrap(action, &format!("<{list}>{items}</{list}>{next}"))
+    wrap(action, &format!("<{list}>{items}</{list}>{next}"))
 }
 
 fn bad_filter<T>(name: &str) -> Result<T, Refusal> {

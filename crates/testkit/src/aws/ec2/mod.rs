@@ -1,18 +1,19 @@
 //! EC2's Query API: the six actions that Portolan uses, with EC2's rules.
 
 mod account;
+mod call;
 mod describe;
 mod parameters;
-mod refusal;
+mod response;
 mod serve;
 mod throttle;
 mod views;
 mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -25,9 +26,10 @@ use tokio::sync::oneshot;
 use super::keys::{KeyRing, StaticKeys};
 use super::server::Server;
 use crate::faults::Phase;
-use account::{Account, Kill, Policy};
+use account::{Account, Kill};
+pub use call::{Answered, Ec2Call, Ec2Fault};
 pub use throttle::Throttle;
-use world::{Instance, Subnet, World};
+use world::{Instance, Subnet};
 
 /// A running EC2; ends when dropped.
 pub struct FakeEc2 {
@@ -48,87 +50,11 @@ pub struct Ran {
     pub primary: Ipv4Addr,
 }
 
-/// A call that came in.
-#[derive(Debug, Clone)]
-pub struct Ec2Call {
-    /// The action.
-    pub action: String,
-    /// All parameters, ordered by name.
-    pub parameters: Vec<(String, String)>,
-    /// How it ended.
-    pub answered: Answered,
-    /// When it was answered.
-    pub at: Instant,
-}
-
-impl Ec2Call {
-    /// The value of a parameter.
-    pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
-    }
-
-    /// True if it changes something.
-    pub fn is_write(&self) -> bool {
-        !self.action.starts_with("Describe")
-    }
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answered {
-    /// It was done.
-    Ok,
-    /// It was refused with this code.
-    Refused(String),
-    /// The connection was cut.
-    Cut,
-}
-
-/// What goes wrong with a call.
-#[derive(Debug, Clone)]
-pub enum Ec2Fault {
-    /// Not done, and the connection is cut.
-    CutBefore,
-    /// Done, and the connection is cut instead of an answer.
-    CutAfterCommit,
-    /// Done and answered, and then the connection is cut.
-    CutAfterAnswer,
-    /// Not done; answered with this status and something that is no XML.
-    Status(u16),
-    /// Not done; answered with this error.
-    Error {
-        /// The status.
-        status: u16,
-        /// The code.
-        code: &'static str,
-        /// The message.
-        message: String,
-    },
-    /// Done; answered later.
-    Slow(Duration),
-}
-
 impl FakeEc2 {
     /// Starts an EC2 without anything in it.
     pub async fn start() -> anyhow::Result<Self> {
         let keys = KeyRing::default();
-        let account = Arc::new(Mutex::new(Account {
-            world: World::default(),
-            views: views::Views::default(),
-            buckets: throttle::Buckets::default(),
-            policy: Policy::default(),
-            random: fastrand::Rng::with_seed(7),
-            faults: BTreeMap::new(),
-            kill: None,
-            is_dead: false,
-            writes: 0,
-            latency: Duration::ZERO,
-            clock_ahead: SignedDuration::ZERO,
-            disrupted: describe::Disrupted::default(),
-            strangers: 0.0,
-            calls: Vec::new(),
-            violations: Vec::new(),
-        }));
+        let account = Arc::new(Mutex::new(Account::new()));
         let shared = (account.clone(), keys.clone());
         let handler = move |head: Parts, body: Bytes| {
             let (account, keys) = shared.clone();
@@ -390,13 +316,4 @@ fn set(members: &mut BTreeSet<String>, name: &str, is_member: bool) {
     } else {
         members.remove(name);
     }
-}
-
-/// An answer as EC2 writes it.
-fn wrap(action: &str, content: &str) -> String {
-    format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response \
-         xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>59dbff89-35bd-4eac-99ed-be587EXAMPLE\
-         </requestId>{content}</{action}Response>"
-    )
 }

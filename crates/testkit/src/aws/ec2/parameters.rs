@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::refusal::{Refusal, refused};
+use super::response::{Refusal, refused};
 
 pub(super) struct Parameters(BTreeMap<String, String>);
 

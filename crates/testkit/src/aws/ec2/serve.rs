@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::account::Account;
+use super::call::{Answered, Ec2Fault};
 use super::parameters::Parameters;
-use super::refusal::Refusal;
-use super::{Answered, Ec2Fault};
+use super::response::Refusal;
 use crate::aws::keys::KeyRing;
 use crate::aws::server::{Answer, Cut, text};
 use crate::aws::sigv4::{self, Refused};

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-use super::refusal::{Refusal, refused};
+use super::response::{Refusal, refused};
 
 #[derive(Default)]
 pub(super) struct World {

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::super::error::{AwsError, Failure, quoted};
 use super::super::http::{Answer, Endpoint, Http, Request};
-use super::Keys;
+use super::keys::Keys;
 
 pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 

@@ -3,41 +3,25 @@
 //! The first source that is set up is used: environment, web identity, profile, metadata service. Keys stay in memory,
 //! are renewed five minutes before their end, and if that fails they are used to their end.
 
+mod keys;
 mod metadata;
 mod profile;
 mod web_identity;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use zeroize::Zeroizing;
 
 use super::error::AwsError;
 use super::http::{Endpoint, Http};
 use super::settings::AwsSettings;
+pub(super) use keys::Keys;
 use metadata::Metadata;
 use profile::Profile;
 use web_identity::WebIdentity;
-
-/// Keys of an account.
-pub(super) struct Keys {
-    pub(super) access_key_id: String,
-    pub(super) secret: Zeroizing<String>,
-    pub(super) session_token: Option<Zeroizing<String>>,
-    /// None for keys that do not end.
-    pub(super) expires: Option<Timestamp>,
-}
-
-// Secrets are in no log.
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({}, until {:?})", self.access_key_id, self.expires)
-    }
-}
 
 /// Where keys come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::super::error::AwsError;
 use super::super::settings::AwsSettings;
-use super::Keys;
+use super::keys::Keys;
 use super::web_identity::{WebIdentity, session_name};
 
 /// What a profile says.

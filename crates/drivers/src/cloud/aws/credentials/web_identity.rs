@@ -11,7 +11,7 @@ use super::super::error::{AwsError, Failure, Meaning};
 use super::super::http::{Endpoint, Http, Request};
 use super::super::settings::AwsSettings;
 use super::super::xml;
-use super::Keys;
+use super::keys::Keys;
 
 /// A role, and the file of the token that it is assumed with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,14 +57,15 @@ impl WebIdentity {
             Failure::Credentials(error) => error,
             Failure::Refused { code, message } => refused(&code, &message),
         })?;
-        match xml::refusal(&answer.body) {
+        let body = Zeroizing::new(answer.body);
+        match xml::refusal(&body) {
             Some(failure) if failure.meaning() != Meaning::Transient && !answer.status.is_server_error() => {
                 let Failure::Refused { code, message } = failure else {
                     return Err(unreachable(answer.status.to_string()));
                 };
                 Err(refused(&code, &message))
             }
-            None if answer.status.is_success() => keys(&answer.body),
+            None if answer.status.is_success() => keys(&body),
             Some(_) | None => Err(unreachable(format!("STS answered {}", answer.status))),
         }
     }

@@ -36,8 +36,13 @@ pub(super) fn settings_of(ec2: &FakeEc2) -> AwsSettings {
 }
 
 /// A client of a stand-in.
-pub(in crate::cloud) async fn cloud_of(ec2: &FakeEc2) -> anyhow::Result<AwsCloud> {
+async fn cloud_of(ec2: &FakeEc2) -> anyhow::Result<AwsCloud> {
     Ok(AwsCloud::new(settings_of(ec2), AwsOptions::default()).await?)
+}
+
+/// A client of a stand-in that never waits for its turn.
+pub(in crate::cloud) async fn unlimited_cloud_of(ec2: &FakeEc2) -> anyhow::Result<AwsCloud> {
+    Ok(AwsCloud::new(settings_of(ec2), unlimited()).await?)
 }
 
 /// Options with which nothing waits for its turn.

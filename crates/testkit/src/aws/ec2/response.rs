@@ -1,4 +1,4 @@
-//! Errors as EC2 writes them.
+//! Answers and errors as EC2 writes them.
 
 /// A refused call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,4 +22,13 @@ impl Refusal {
             self.code
         )
     }
+}
+
+/// An answer as EC2 writes it.
+pub(super) fn wrap(action: &str, content: &str) -> String {
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response \
+         xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>59dbff89-35bd-4eac-99ed-be587EXAMPLE\
+         </requestId>{content}</{action}Response>"
+    )
 }

@@ -1,0 +1,22 @@
+//! Keys to sign with.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use zeroize::Zeroizing;
+
+/// Keys of an account.
+pub(in super::super) struct Keys {
+    pub(in super::super) access_key_id: String,
+    pub(in super::super) secret: Zeroizing<String>,
+    pub(in super::super) session_token: Option<Zeroizing<String>>,
+    /// None for keys that do not end.
+    pub(in super::super) expires: Option<Timestamp>,
+}
+
+// Secrets are in no log.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({}, until {:?})", self.access_key_id, self.expires)
+    }
+}
