@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use portolan_core::ipam::{CloudError, InterfaceId};
-use portolan_testkit::aws::{Answered, Ec2Fault, FakeEc2, Throttle};
+use portolan_testkit::aws::{Answered, Ec2Call, Ec2Fault, FakeEc2, Throttle};
 
 use super::super::{AwsCloud, AwsOptions, Cloud, Rate};
-use super::{ip, run, settings_of, unlimited};
+use super::{ids, ip, run, settings_of, unlimited};
 
 const PLENTY: Throttle = Throttle { burst: 1e6, per_second: 1e6 };
 
@@ -91,5 +91,66 @@ async fn moves_go_before_assignments_and_those_before_releases() -> anyhow::Resu
     let assign = "AssignPrivateIpAddresses".to_owned();
     let expected = [(assign.clone(), true), (assign, false), ("UnassignPrivateIpAddresses".to_owned(), false)];
     assert_eq!(order, expected);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_thousand_nodes_cost_one_read_a_look_in_steady_state() -> anyhow::Result<()> {
+    let ec2 = FakeEc2::start().await?;
+    let subnet = ec2.add_subnet("a", "10.0.0.0/20".parse()?);
+    let mut ran = ec2.run(&subnet, "m5.4xlarge", 1000);
+    let cloud = AwsCloud::new(settings_of(&ec2), AwsOptions::default()).await?;
+    assert_eq!(cloud.nodes(&ids(&ran)).await?.nodes.len(), 1000);
+    ec2.clear_calls();
+    let started = Instant::now();
+    assert_eq!(cloud.nodes(&ids(&ran)).await?.nodes.len(), 1000);
+    println!("1000 nodes read in {:?}", started.elapsed());
+    assert_eq!(ec2.calls().len(), 1);
+    // A node whose instance is gone costs another call, by id; no call changes anything.
+    ec2.clear_calls();
+    let gone = ran.pop().map(|ran| ran.instance).unwrap_or_default();
+    ec2.terminate(&gone);
+    let mut asked = ids(&ran);
+    asked.push(gone.into());
+    assert_eq!(cloud.nodes(&asked).await?.nodes.len(), 1000, "it is shown as terminated");
+    assert_eq!(ec2.calls().len(), 2);
+    assert!(!ec2.calls().iter().any(Ec2Call::is_write));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_node_costs_one_call_per_receiving_interface() -> anyhow::Result<()> {
+    let ec2 = FakeEc2::start().await?;
+    let subnet = ec2.add_subnet("a", "10.0.0.0/24".parse()?);
+    let nodes: Vec<_> = (0..4).map(|_| run(&ec2, &subnet, "m5.xlarge")).collect();
+    let cloud = AwsCloud::new(settings_of(&ec2), AwsOptions::default()).await?;
+    let addresses: Vec<_> = (50..64).map(ip).collect();
+    let lost: InterfaceId = nodes[0].interface.as_str().into();
+    assert!(cloud.assign(&lost, &addresses).await.values().all(Result::is_ok));
+    cloud.nodes(&ids(&nodes)).await?;
+    ec2.clear_calls();
+    ec2.set_latency(Duration::from_millis(200));
+    ec2.set_lag(Duration::from_secs(1));
+    let started = Instant::now();
+    let moved = join_all(addresses.chunks(5).zip(&nodes[1..]).map(|(part, node)| {
+        let (cloud, interface) = (&cloud, InterfaceId::from(node.interface.as_str()));
+        async move { cloud.take(&interface, part).await }
+    }))
+    .await;
+    assert!(moved.iter().flat_map(std::collections::BTreeMap::values).all(Result::is_ok), "{moved:?}");
+    let writes = ec2.calls().iter().filter(|call| call.is_write()).count();
+    assert_eq!((writes, ec2.calls().len()), (3, 3));
+    // As a controller looks: until a describe shows all.
+    loop {
+        let seen = cloud.nodes(&ids(&nodes[1..])).await?.nodes;
+        let shown: usize =
+            seen.iter().filter_map(|node| node.interface.as_ref()).map(|interface| interface.secondary.len()).sum();
+        if shown == 14 {
+            break;
+        }
+        assert!(started.elapsed() < Duration::from_mins(1), "only {shown} are shown");
+    }
+    println!("14 addresses of a lost node are elsewhere, and seen there, after {:?}", started.elapsed());
+    assert_eq!(ec2.violations(), Vec::<String>::new());
     Ok(())
 }
