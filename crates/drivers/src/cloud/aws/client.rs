@@ -66,8 +66,8 @@ pub(super) struct Client {
     endpoint: Endpoint,
     region: String,
     pub(super) credentials: Credentials,
-    reads: Limiter,
-    writes: Limiter,
+    pub(super) reads: Limiter,
+    pub(super) writes: Limiter,
     call_timeout: Duration,
     /// By how many seconds EC2's clock is ahead of ours.
     clock_offset: AtomicI64,
@@ -107,11 +107,6 @@ impl Client {
 
     pub(super) fn clock_offset(&self) -> SignedDuration {
         SignedDuration::from_secs(self.clock_offset.load(Ordering::Relaxed))
-    }
-
-    /// Calls a second that are made at most, of reads and of writes.
-    pub(super) fn rates(&self) -> (f64, f64) {
-        (self.reads.per_second(), self.writes.per_second())
     }
 
     pub(super) async fn identity(&self) -> Result<Identity, AwsError> {

@@ -40,7 +40,7 @@ pub use error::AwsError;
 use limiter::Priority;
 pub use limiter::Rate;
 pub use options::{AwsOptions, CallReport};
-pub use probe::{Access, PermissionProbe};
+pub use probe::{Access, PermissionProbe, ProbedAction};
 pub use settings::AwsSettings;
 
 impl Cloud for AwsCloud {

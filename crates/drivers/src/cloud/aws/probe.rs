@@ -25,10 +25,21 @@ pub struct PermissionProbe {
     pub expires: Option<Timestamp>,
     /// By how much AWS's clock is ahead of ours, if a call was refused for it.
     pub clock_offset: SignedDuration,
-    /// Calls a second that are made at most, of reads and of writes: less than the full rate after throttling.
-    pub rates: (f64, f64),
-    /// Each action, such as `ec2:DescribeInstances`, and whether it is allowed.
-    pub actions: Vec<(String, Access)>,
+    /// Describes that are made a second at most: fewer than the full rate after throttling.
+    pub reads_per_second: f64,
+    /// Changes that are made a second at most.
+    pub writes_per_second: f64,
+    /// Each action, and whether it is allowed.
+    pub actions: Vec<ProbedAction>,
+}
+
+/// One action that was probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbedAction {
+    /// Its name in policies, such as `ec2:DescribeInstances`.
+    pub action: String,
+    /// Whether it is allowed.
+    pub access: Access,
 }
 
 /// Whether an action is allowed.
@@ -68,14 +79,16 @@ impl AwsCloud {
         let mut actions = Vec::new();
         for (action, parameters) in calls {
             let answer = self.client.call(action, &parameters, Priority::Verify).await;
-            actions.push((format!("ec2:{}", action.name()), access(action, answer)));
+            let name = format!("ec2:{}", action.name());
+            actions.push(ProbedAction { action: name, access: access(action, answer) });
         }
         Ok(PermissionProbe {
             region: self.region().to_owned(),
             source,
             expires,
             clock_offset: self.client.clock_offset(),
-            rates: self.client.rates(),
+            reads_per_second: self.client.reads.per_second(),
+            writes_per_second: self.client.writes.per_second(),
             actions,
         })
     }

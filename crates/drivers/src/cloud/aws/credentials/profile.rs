@@ -31,6 +31,16 @@ impl Profile {
                 "`credential_process` is not supported, because no programs are started: write keys, or role_arn with web_identity_token_file",
             ));
         }
+        if !section.contains_key("aws_access_key_id")
+            && !section.contains_key("web_identity_token_file")
+            && ["role_arn", "source_profile", "sso_session", "sso_start_url"]
+                .iter()
+                .any(|key| section.contains_key(*key))
+        {
+            return Err(invalid(
+                "roles of other profiles and SSO are not supported: write keys, or role_arn with web_identity_token_file",
+            ));
+        }
         let mut take = |name: &str| section.remove(name);
         if let (Some(file), Some(role)) = (take("web_identity_token_file"), take("role_arn")) {
             return Ok(Some(Self::WebIdentity(WebIdentity {

@@ -220,6 +220,8 @@ async fn what_cannot_be_used_says_what_to_do() -> anyhow::Result<()> {
     };
     let refusal = lab.refusal(profile("credential_process = /bin/keys")?).await?;
     assert!(refusal.contains("`credential_process` is not supported"), "{refusal}");
+    let refusal = lab.refusal(profile("role_arn = x\nsource_profile = y")?).await?;
+    assert!(refusal.contains("roles of other profiles and SSO are not supported"), "{refusal}");
     let refusal = lab.refusal(profile("aws_access_key_id = x")?).await?;
     assert!(refusal.contains("`aws_secret_access_key` is missing"), "{refusal}");
     let refusal = lab.refusal(plain.clone()).await?;

@@ -20,7 +20,7 @@ async fn each_permission_is_probed_and_nothing_changes() -> anyhow::Result<()> {
         let node = cloud.nodes(&ids(std::slice::from_ref(&ran))).await?.nodes.remove(0);
         let probe = cloud.probe(node.interface.as_ref()).await?;
         assert_eq!((&*probe.region, probe.source), ("eu-central-1", CredentialsSource::Environment));
-        let actions: Vec<&str> = probe.actions.iter().map(|(action, _)| action.as_str()).collect();
+        let actions: Vec<&str> = probe.actions.iter().map(|probed| probed.action.as_str()).collect();
         let expected = [
             "ec2:DescribeInstances",
             "ec2:DescribeInstanceTypes",
@@ -30,7 +30,7 @@ async fn each_permission_is_probed_and_nothing_changes() -> anyhow::Result<()> {
             "ec2:UnassignPrivateIpAddresses",
         ];
         assert_eq!(actions, expected);
-        assert!(probe.actions.iter().all(|(_, access)| *access == Access::Allowed), "{probe:?}");
+        assert!(probe.actions.iter().all(|probed| probed.access == Access::Allowed), "{probe:?}");
         assert_eq!(ec2.secondary(&ran.interface), before);
     }
     Ok(())
@@ -49,8 +49,8 @@ async fn what_is_denied_is_named() -> anyhow::Result<()> {
         let found: Vec<String> = probe
             .actions
             .into_iter()
-            .filter(|(_, access)| *access == Access::Denied)
-            .map(|(action, _)| action)
+            .filter(|probed| probed.access == Access::Denied)
+            .map(|probed| probed.action)
             .collect();
         assert_eq!(found, [format!("ec2:{denied}")]);
         ec2.deny(denied, false);
