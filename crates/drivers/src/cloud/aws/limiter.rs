@@ -136,7 +136,10 @@ impl Limiter {
     fn turn(&self, ticket: Ticket) -> Turn {
         let mut state = self.state.lock();
         state.refill(self.full.burst);
-        if state.waiting.first() != Some(&ticket) || state.in_flight >= AT_ONCE {
+        let (priority, _) = ticket;
+        // Calls that hang never hold up a failover.
+        let most = if priority == Priority::Move { 2 * AT_ONCE } else { AT_ONCE };
+        if state.waiting.first() != Some(&ticket) || state.in_flight >= most {
             return Turn::AfterOthers;
         }
         if state.tokens >= 1.0 {
@@ -243,5 +246,16 @@ mod tests {
         assert!(given_up.is_err());
         let next = tokio::time::timeout(Duration::from_secs(15), limiter.acquire(Priority::Verify)).await;
         assert!(next.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_hang_hold_up_others_but_no_move() {
+        let limiter = Limiter::new(Rate { burst: 100.0, per_second: 100.0 });
+        let hanging = join_all((0..AT_ONCE).map(|_| limiter.acquire(Priority::Release))).await;
+        let deadline = Duration::from_secs(5);
+        assert!(tokio::time::timeout(deadline, limiter.acquire(Priority::Assign)).await.is_err());
+        assert!(tokio::time::timeout(deadline, limiter.acquire(Priority::Move)).await.is_ok());
+        drop(hanging);
+        assert!(tokio::time::timeout(deadline, limiter.acquire(Priority::Assign)).await.is_ok());
     }
 }

@@ -20,3 +20,12 @@ impl fmt::Debug for Keys {
         write!(f, "Keys({}, until {:?})", self.access_key_id, self.expires)
     }
 }
+
+#[test]
+fn no_secret_is_printed() {
+    let secret = || Zeroizing::new("hidden".to_owned());
+    let keys =
+        Keys { access_key_id: "AKIA1".to_owned(), secret: secret(), session_token: Some(secret()), expires: None };
+    let printed = format!("{keys:?}");
+    assert!(printed.contains("AKIA1") && !printed.contains("hidden"), "{printed}");
+}
