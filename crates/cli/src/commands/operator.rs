@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, env = "PORTOLAN_IDENTITY", value_name = "NAME", help_heading = "Process")]
     identity: Option<String>,
 
-    /// Address of /livez, /readyz and /metrics
+    /// Address of /livez, /healthz, /readyz and /metrics
     #[arg(
         long,
         env = "PORTOLAN_ADMIN_LISTEN",

@@ -1,14 +1,14 @@
 //! `portolan operator` with some of its capabilities, and questions about the mesh on the command line.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use portolan_testkit::{Program, ReservedAddress};
+use portolan_testkit::{Program, ReservedAddress, Signal};
 
-use crate::portolan;
 use crate::up::Up;
+use crate::{portolan, until};
 
 #[test]
 fn only_the_capabilities_that_are_asked_for_run() -> anyhow::Result<()> {
@@ -44,6 +44,50 @@ fn only_the_capabilities_that_are_asked_for_run() -> anyhow::Result<()> {
         assert!(metrics.contains(runs) && !metrics.contains(rests), "--capabilities {asked}: {metrics}");
         assert_ne!(bundle(asked)?, "", "its webhook is served");
     }
+    up.stop()?;
+    Ok(())
+}
+
+/// An operator of the mirror that answers on its admin port.
+fn mirror_operator(up: &Up, admin: SocketAddr) -> anyhow::Result<Program> {
+    let flags = format!("operator --capabilities mirror -local-kubeconfig kubeconfig -listen-address {admin}");
+    let arguments: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
+    Program::start("operator", Path::new(env!("CARGO_BIN_EXE_portolan")), &arguments, up.folder())
+}
+
+#[test]
+fn busy_port_exits() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &["--empty"])?;
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let mut operator = mirror_operator(&up, taken.local_addr()?)?;
+    assert_eq!(operator.wait()?.code(), Some(1));
+    let said = operator.log_tail();
+    assert!(said.contains(&taken.local_addr()?.to_string()) && said.contains("choose another port"), "{said}");
+    up.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_second_signal_ends_an_operator_at_once_that_waits_for_its_api_server() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &["--empty"])?;
+    let reserved = ReservedAddress::new()?;
+    let mut operator = mirror_operator(&up, reserved.address())?;
+    until("it is ready and alive as Barrelman's probes ask", || {
+        anyhow::ensure!(operator.ended()?.is_none(), "it ended: {}", operator.log_tail());
+        let answers =
+            |path: &str| get(reserved.address(), path).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"));
+        Ok(answers("/readyz?verbose") && answers("/healthz"))
+    })?;
+    up.freeze(true)?;
+    operator.signal(Signal::TERM)?;
+    until("it stops", || Ok(operator.log_tail().contains("SIGTERM")))?;
+    // Its lease cannot be given back, as nobody answers.
+    assert!(operator.ended()?.is_none());
+    operator.signal(Signal::TERM)?;
+    let ended = operator.wait()?;
+    assert_eq!(ended.code(), Some(1), "{}", operator.log_tail());
+    assert!(operator.log_tail().contains("second signal"), "{}", operator.log_tail());
+    up.freeze(false)?;
     up.stop()?;
     Ok(())
 }

@@ -60,6 +60,11 @@ impl Up {
         Ok(children)
     }
 
+    /// Stops it without ending it: connections stay, and nothing is answered. False lets it go on.
+    pub(crate) fn freeze(&self, freeze: bool) -> anyhow::Result<()> {
+        self.program.signal(if freeze { Signal::STOP } else { Signal::CONT })
+    }
+
     pub(crate) fn kill(mut self) -> anyhow::Result<()> {
         self.program.signal(Signal::KILL)?;
         self.program.wait()?;

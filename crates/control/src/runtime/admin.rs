@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, State as Shared};
+use axum::extract::{ConnectInfo, RawQuery, State as Shared};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::{StatusCode, header};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::ready::Readiness;
@@ -118,15 +118,29 @@ pub fn serve(listen: SocketAddr, admin: Admin, tasks: &Tasks) -> Result<SocketAd
     Ok(bound)
 }
 
-/// Waits until the process is asked to end, by SIGTERM or SIGINT.
-pub async fn terminated() {
-    let mut terminate = signal(SignalKind::terminate()).expect("SIGTERM can be handled");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("SIGINT can be handled");
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
-    tracing::info!(signal = name, "stopping");
+/// The signals that ask the process to end.
+pub struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    /// Handles SIGTERM and SIGINT from now on.
+    pub fn new() -> Self {
+        Self {
+            terminate: signal(SignalKind::terminate()).expect("SIGTERM can be handled"),
+            interrupt: signal(SignalKind::interrupt()).expect("SIGINT can be handled"),
+        }
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) {
+        let name = tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping");
+    }
 }
 
 async fn answer(listener: TcpListener, router: Router, stop: CancellationToken) -> io::Result<()> {
@@ -141,19 +155,32 @@ async fn answer(listener: TcpListener, router: Router, stop: CancellationToken) 
 
 fn router(admin: Admin) -> Router {
     Router::new()
-        .route("/livez", get(async || "ok"))
+        .route("/livez", get(async || "OK"))
+        .route("/healthz", get(async || "OK"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/debug/state", get(state))
         .with_state(admin)
 }
 
-async fn ready(Shared(admin): Shared<Admin>) -> Response {
-    let waiting = admin.readiness.waiting();
-    if waiting.is_empty() {
-        return "ok".into_response();
+/// Says who is missing; with `?verbose` every part, in the format of Kubernetes.
+async fn ready(Shared(admin): Shared<Admin>, RawQuery(query): RawQuery) -> Response {
+    let parts = admin.readiness.parts();
+    let is_ready = parts.iter().all(|(_, is_ready)| *is_ready);
+    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let is_verbose =
+        query.is_some_and(|query| query.split('&').any(|word| word == "verbose" || word == "verbose=true"));
+    let line = |(part, is_ready): &(String, bool)| match (is_verbose, is_ready) {
+        (true, true) => format!("[+]{part} ok\n"),
+        (true, false) => format!("[-]{part} not ready\n"),
+        (false, true) => String::new(),
+        (false, false) => format!("{part}\n"),
+    };
+    let mut text: String = parts.iter().map(line).collect();
+    if is_ready {
+        text += "ok";
     }
-    (StatusCode::SERVICE_UNAVAILABLE, waiting.join("\n") + "\n").into_response()
+    (status, text).into_response()
 }
 
 async fn metrics(Shared(admin): Shared<Admin>) -> Response {
@@ -190,8 +217,10 @@ mod tests {
         let guards = ["watch Node", "lease"].map(|part| admin.readiness.hold(part));
         let at = serve(loopback(), admin, &Tasks::new()).unwrap();
         assert_eq!(ask(at, "/readyz"), (503, "lease\nwatch Node\n".to_owned()));
+        assert_eq!(ask(at, "/readyz?verbose"), (503, "[-]lease not ready\n[-]watch Node not ready\n".to_owned()));
         drop(guards);
         assert_eq!(ask(at, "/readyz"), (200, "ok".to_owned()));
+        assert_eq!(ask(at, "/readyz?verbose"), (200, "[+]lease ok\n[+]watch Node ok\nok".to_owned()));
         assert_eq!(ask(at, "/nowhere").0, 404);
     }
 
@@ -199,7 +228,8 @@ mod tests {
     async fn livez_answers_while_every_worker_is_busy() {
         let at = serve(loopback(), admin(), &Tasks::new()).unwrap();
         // The blocking client occupies the only worker until the answer is there.
-        assert_eq!(ask(at, "/livez"), (200, "ok".to_owned()));
+        assert_eq!(ask(at, "/livez"), (200, "OK".to_owned()));
+        assert_eq!(ask(at, "/healthz"), (200, "OK".to_owned()));
     }
 
     #[tokio::test]

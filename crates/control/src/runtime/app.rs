@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::admin::{self, Admin, State};
+use super::admin::{self, Admin, State, StopSignals};
 use super::due::WriteQueues;
 use super::events::{self, EventQueue, Recorder};
 use super::fence::fenced;
@@ -96,6 +96,9 @@ pub enum Error {
     /// A part that should run for ever ended; see the log for why.
     #[error("task `{task}` ended unexpectedly: the log says why")]
     Broken { task: &'static str },
+    /// A second signal came before everything had ended.
+    #[error("a second signal ended the process before its writes were finished and its lease given back")]
+    Interrupted,
 }
 
 /// A running process: admin server, election and what the caller started.
@@ -166,13 +169,18 @@ impl Process {
         tokio::select! { task = self.ctx.tasks.failed() => task, task = self.event_tasks.failed() => task }
     }
 
-    /// Runs until SIGTERM, SIGINT or a broken task, then stops in order.
+    /// Runs until SIGTERM, SIGINT or a broken task, then stops in order, or at once when there is a second signal.
     pub async fn run(self) -> Result<(), Error> {
+        let mut signals = StopSignals::new();
         let broken = tokio::select! {
-            () = admin::terminated() => None,
+            () = signals.next() => None,
             task = self.broken() => Some(task),
         };
-        if let Err(problem) = self.stop().await {
+        let stopped = tokio::select! {
+            stopped = self.stop() => stopped,
+            () = signals.next() => return Err(Error::Interrupted),
+        };
+        if let Err(problem) = stopped {
             // As when the operator's roles are deleted together with it. Others take the lease when it runs out.
             warn!(%problem, "the lease was not given back");
         }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 /// Who is still missing; clones share the set.
 #[derive(Clone, Default)]
 pub struct Readiness {
+    /// How many guards each part holds; one that was ready and is held no more stays with none.
     held: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
@@ -29,12 +30,17 @@ impl Readiness {
 
     /// True when no guard is held.
     pub fn is_ready(&self) -> bool {
-        self.held.lock().is_empty()
+        self.held.lock().values().all(|count| *count == 0)
     }
 
     /// The parts that are still held, sorted.
     pub fn waiting(&self) -> Vec<String> {
-        self.held.lock().keys().cloned().collect()
+        self.parts().into_iter().filter(|(_, is_ready)| !is_ready).map(|(part, _)| part).collect()
+    }
+
+    /// Every part there ever was, sorted, and whether it is ready.
+    pub fn parts(&self) -> Vec<(String, bool)> {
+        self.held.lock().iter().map(|(part, count)| (part.clone(), *count == 0)).collect()
     }
 }
 
@@ -57,9 +63,6 @@ impl Drop for Guard {
         let mut held = self.readiness.held.lock();
         let Some(count) = held.get_mut(&self.part) else { return };
         *count -= 1;
-        if *count == 0 {
-            held.remove(&self.part);
-        }
     }
 }
 
