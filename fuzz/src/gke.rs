@@ -7,7 +7,7 @@ use serde_json::Value;
 
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(answer) = serde_json::from_slice::<Value>(bytes) else { return };
-    let Ok(name) = ClusterName::new("example", "europe-west1", "shop") else { panic!("the name is good") };
+    let name = ClusterName::new("example", "europe-west1", "shop").expect("the name is good");
     for kind in [EndpointKind::Auto, EndpointKind::Public, EndpointKind::Private, EndpointKind::Dns] {
         match ApiEndpoint::read(&name, kind, &answer) {
             Ok(endpoint) => {

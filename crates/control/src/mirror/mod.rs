@@ -225,7 +225,7 @@ impl Reconciler for Mirror {
             for name in &names {
                 reported_imports.follow_import(events, cache, &model.clusterset, name);
             }
-            writes.add_imports(names, remotes, model);
+            writes.add_imports(&names, remotes, model);
             writes.imports(&parts, model, stores).await;
         }
         // status (client)

@@ -126,7 +126,7 @@ pub struct StopSignals {
 
 impl StopSignals {
     /// Handles SIGTERM and SIGINT from now on.
-    pub fn new() -> Self {
+    pub fn handle() -> Self {
         Self {
             terminate: signal(SignalKind::terminate()).expect("SIGTERM can be handled"),
             interrupt: signal(SignalKind::interrupt()).expect("SIGINT can be handled"),

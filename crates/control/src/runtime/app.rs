@@ -171,7 +171,7 @@ impl Process {
 
     /// Runs until SIGTERM, SIGINT or a broken task, then stops in order, or at once when there is a second signal.
     pub async fn run(self) -> Result<(), Error> {
-        let mut signals = StopSignals::new();
+        let mut signals = StopSignals::handle();
         let broken = tokio::select! {
             () = signals.next() => None,
             task = self.broken() => Some(task),

@@ -133,8 +133,8 @@ impl Writes {
     }
 
     /// Takes up imports that may differ.
-    pub(super) fn add_imports(&mut self, names: BTreeSet<ServiceName>, remotes: BTreeSet<RemoteName>, model: &Model) {
-        self.gone.extend(model.import_suspects_of(&names));
+    pub(super) fn add_imports(&mut self, names: &BTreeSet<ServiceName>, remotes: BTreeSet<RemoteName>, model: &Model) {
+        self.gone.extend(model.import_suspects_of(names));
         let exporter_of = |name| model.clusterset.decisions.get(name)?.exporters.first().cloned();
         let shared = || names.iter().map(|name| (name.clone(), exporter_of(name)));
         self.imports.extend_shared(shared());
