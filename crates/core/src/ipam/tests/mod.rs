@@ -1,0 +1,8 @@
+//! Cases, laws and the model of the planner.
+
+mod assign;
+mod cloud;
+mod events;
+mod invariants;
+mod lab;
+mod model;
