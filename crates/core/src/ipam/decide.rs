@@ -251,7 +251,7 @@ impl<'a> Draft<'a> {
     /// Nodes that have or get another address of the same namespace.
     fn barred(&self, claims: &[Owned<'a>], except: Option<Ipv4Addr>) -> Vec<NodeId> {
         let others = claims.iter().filter(|(address, _)| Some(*address) != except);
-        others.flat_map(|(_, claim)| claim.nodes()).filter_map(|node| self.index.id(node)).collect()
+        others.flat_map(|(_, claim)| claim.hosts()).filter_map(|node| self.index.id(node)).collect()
     }
 }
 

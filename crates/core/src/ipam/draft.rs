@@ -19,6 +19,8 @@ pub(super) struct Draft<'a> {
     /// Addresses of ours that each HostSubnet should have.
     pub(super) hosted: BTreeMap<&'a NodeName, BTreeSet<Ipv4Addr>>,
     pub(super) plan: Plan,
+    /// Claims of the namespace that is being decided that get written.
+    written: BTreeSet<Ipv4Addr>,
     /// Where the reports of the namespace begin that is being decided.
     unmet_from: usize,
     calls: BTreeMap<(bool, CallKind, &'a str), CloudCall>,
@@ -33,6 +35,7 @@ impl<'a> Draft<'a> {
             chosen_nodes: Vec::new(),
             hosted: BTreeMap::new(),
             plan: Plan::default(),
+            written: BTreeSet::new(),
             unmet_from: 0,
             calls: BTreeMap::new(),
         }
@@ -41,6 +44,7 @@ impl<'a> Draft<'a> {
     /// Begins the decision about a namespace.
     pub(super) fn begin(&mut self) {
         self.chosen_nodes.clear();
+        self.written.clear();
         self.unmet_from = self.plan.unmet.len();
     }
 
@@ -53,7 +57,13 @@ impl<'a> Draft<'a> {
         self.plan.actions.push(Action::CreateClaim(ClaimWrite { address, claim, step }));
     }
 
+    /// True if the claim is written anyway.
+    pub(super) fn is_written(&self, address: Ipv4Addr) -> bool {
+        self.written.contains(&address)
+    }
+
     pub(super) fn update(&mut self, address: Ipv4Addr, claim: Claim, step: Step) {
+        self.written.insert(address);
         self.plan.actions.push(Action::UpdateClaim(ClaimWrite { address, claim, step }));
     }
 

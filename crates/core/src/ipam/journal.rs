@@ -144,18 +144,25 @@ impl Claim {
         self.status.state == State::Releasing && self.status.gone
     }
 
-    /// Nodes that have it, get it or may have it.
-    pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+    /// Nodes that host it for its owner, or will.
+    pub fn hosts(&self) -> impl Iterator<Item = &NodeName> {
         let status = &self.status;
-        let (is_wanted, may_be_there) = match status.state {
+        let (wanted, shown) = match status.state {
             State::Reserved | State::Assigning | State::Attached | State::Published | State::Moving => (true, true),
             State::Releasing => (false, !status.gone),
             State::Blocked => (false, false),
         };
-        let wanted = is_wanted.then_some(&self.spec.node);
-        let called = status.calls().map(|target| &target.node);
-        let there = status.node.iter().chain(called).filter(move |_| may_be_there);
-        wanted.into_iter().chain(there)
+        wanted.then_some(&self.spec.node).into_iter().chain(status.node.as_ref().filter(|_| shown))
+    }
+
+    /// Nodes that have it, get it, or may have it by a call whose outcome is not known.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        let called = match self.status.state {
+            State::Assigning | State::Attached | State::Published | State::Moving => true,
+            State::Releasing => !self.status.gone,
+            State::Reserved | State::Blocked => false,
+        };
+        self.hosts().chain(self.status.calls().map(|target| &target.node).filter(move |_| called))
     }
 }
 

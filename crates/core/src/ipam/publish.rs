@@ -218,6 +218,7 @@ impl<'a> Draft<'a> {
         let net_namespace = self.index.world.net_namespaces.get(name);
         let is_hosted = self.hosted.get(node).is_some_and(|hosted| hosted.contains(&address));
         let is_published = claim.status.state == State::Attached
+            && !self.is_written(address)
             && is_hosted
             && self.index.is_listed_at(address, node)
             && net_namespace.is_some_and(|found| found.egress_ips.contains(&address))

@@ -47,10 +47,17 @@ impl<'a> Draft<'a> {
                 ));
             }
         }
-        if self.index.usable_host(claim).is_none()
+        if self.home(claim, barred).is_none()
             && let Err(reason) = self.other_node(claim, barred)
         {
             return Some(Obstacle::Fails(reason, no_node(reason, &claim.spec.zone, address)));
+        }
+        if let Some(host) = self.home(claim, barred).filter(|host| self.is_full(*host, address))
+            && self.other_node(claim, barred).is_err()
+        {
+            let reason = Reason::NoCapacity;
+            let what = format!("{address} on {} ({})", claim.spec.node, host.interface);
+            return Some(Obstacle::Fails(reason, no_node(reason, &claim.spec.zone, what)));
         }
         if self.is_overdue(claim) {
             let error = status.last_error.as_ref().map_or(&CloudError::Transient, |last| &last.error);
@@ -66,7 +73,7 @@ impl<'a> Draft<'a> {
             return;
         }
         let location = self.index.locate(address, claim);
-        let host = self.index.usable_host(claim);
+        let host = self.home(claim, barred);
         match (location, host) {
             (Location::Unknown, _) => {
                 self.plan.awaiting.extend(status.target.as_ref().map(|target| target.instance.clone()));
@@ -76,9 +83,10 @@ impl<'a> Draft<'a> {
             (Location::At(instance), Some(host)) if instance == host.instance => self.arrived(address, claim, host),
             (Location::At(_) | Location::Nowhere, None) => self.retarget(address, claim, barred),
             (Location::At(_) | Location::Nowhere, Some(host)) => {
-                if was_refused(claim, host) && self.other_node(claim, barred).is_ok() {
+                let is_full = self.is_full(host, address);
+                if (is_full || was_refused(claim, host)) && self.other_node(claim, barred).is_ok() {
                     self.retarget(address, claim, barred);
-                } else {
+                } else if !is_full {
                     self.put(address, claim, host, location);
                 }
             }
@@ -273,6 +281,24 @@ impl<'a> Draft<'a> {
             }
             Some(instance) => drop(self.plan.awaiting.insert(instance.clone())),
         }
+    }
+
+    /// The interface that a claim wants, if its node can have it. While the address was blocked, another one of the
+    /// owner may have got the node.
+    fn home(&self, claim: &Claim, barred: &[NodeId]) -> Option<Host<'a>> {
+        let host = self.index.usable_host(claim)?;
+        let taken = |id: NodeId| barred.contains(&id) || self.chosen_nodes.contains(&id);
+        let is_taken = claim.status.state == State::Blocked && self.index.id(&claim.spec.node).is_some_and(taken);
+        (!is_taken).then_some(host)
+    }
+
+    /// True if the cloud shows that an interface has no room for the address.
+    fn is_full(&self, host: Host<'a>, address: Ipv4Addr) -> bool {
+        let Some(node) = self.index.cloud.nodes.get(host.instance).map(|seen| &seen.what) else { return false };
+        node.interface.as_ref().is_some_and(|interface| {
+            let used = interface.secondary.len() + 1 + usize::from(interface.prefixes);
+            used >= usize::from(node.address_limit) && !interface.secondary.contains(&address)
+        })
     }
 
     /// Another node of the same subnet for an address.

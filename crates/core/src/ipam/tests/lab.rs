@@ -1,5 +1,6 @@
 //! A cluster on the small cloud, and an executor that does what is due.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(super) struct Lab {
     /// Calls on their way to the cloud whose sender gave up.
     pub(super) delayed: Vec<(Moment, CallKind, InterfaceId, Ipv4Addr)>,
     pub(super) log: Vec<String>,
+    pub(super) executed: usize,
+    pub(super) crashed: usize,
 }
 
 impl Lab {
@@ -47,6 +50,8 @@ impl Lab {
             faults: Vec::new(),
             delayed: Vec::new(),
             log: Vec::new(),
+            executed: 0,
+            crashed: 0,
         };
         for (number, (zone, count)) in ["a", "b", "c", "d"].into_iter().zip(nodes).enumerate() {
             let cidr = format!("10.0.{number}.0/24").parse().unwrap();
@@ -103,12 +108,14 @@ impl Lab {
     }
 
     pub(super) fn crash(&mut self) {
+        self.crashed += 1;
         self.calls = Calls::default();
         self.world.cloud = None;
     }
 
     /// Executes one action of a plan that was made for these objects; true if the process survives.
     pub(super) fn execute(&mut self, action: &Action, seen: (&World, &Journal), outcome: Outcome) -> bool {
+        self.executed += 1;
         self.world.now += 1 + self.random.next_u64() % 50;
         self.deliver();
         if outcome == Outcome::CrashBefore {
@@ -235,6 +242,42 @@ impl Lab {
             .iter()
             .filter(|(_, claim)| &*claim.spec.owner.name == name && claim.status.state == State::Published);
         claims.map(|(address, claim)| (*address, claim.spec.node.clone())).collect()
+    }
+
+    /// A settled cluster with one namespace, and an empty log.
+    pub(super) fn serving(nodes: &[usize], list: Option<&str>) -> Self {
+        let mut lab = Self::new(nodes, 10);
+        lab.add_namespace("shop", list);
+        lab.settle();
+        assert!(!lab.served("shop").is_empty());
+        lab.log.clear();
+        lab
+    }
+
+    /// The calls in the log.
+    pub(super) fn calls_made(&self) -> Vec<&String> {
+        self.log.iter().filter(|action| action.starts_with("Call(")).collect()
+    }
+
+    /// Reasons of a plan.
+    pub(super) fn reasons(plan: &Plan) -> Vec<Reason> {
+        plan.unmet.iter().map(|unmet| unmet.reason).collect()
+    }
+
+    pub(super) fn addresses(&self, name: &str) -> BTreeSet<Ipv4Addr> {
+        self.served(name).into_iter().map(|(address, _)| address).collect()
+    }
+
+    pub(super) fn node(&mut self, name: &str) -> &mut Node {
+        self.world.nodes.get_mut(name).unwrap()
+    }
+
+    pub(super) fn host_subnet(&mut self, name: &str) -> &mut HostSubnet {
+        self.world.host_subnets.get_mut(name).unwrap()
+    }
+
+    pub(super) fn net_namespace(&mut self, name: &str) -> &mut NetNamespace {
+        self.world.net_namespaces.get_mut(name).unwrap()
     }
 
     pub(super) fn zones(&self, name: &str) -> Vec<Zone> {

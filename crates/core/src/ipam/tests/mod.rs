@@ -5,4 +5,8 @@ mod cloud;
 mod events;
 mod invariants;
 mod lab;
+mod laws;
 mod model;
+mod nodes;
+mod repair;
+mod requests;

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::lab::{Lab, Outcome};
 use crate::hash::SplitMix;
+use crate::ipam::{Plan, State};
 
 /// Schedules in one run.
 const SCHEDULES: u64 = 5_000;
@@ -16,19 +17,43 @@ const REPLAY: Option<u64> = None;
 #[test]
 fn crash_between_any_two_steps_leaks_nothing() {
     if let Some(seed) = REPLAY {
-        return run(seed, true);
+        return run(seed, true, &mut Tally::default());
     }
+    let mut tally = Tally::default();
     let first = RandomState::new().build_hasher().finish();
     for seed in (0..SCHEDULES).map(|schedule| first.wrapping_add(schedule)) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, false))) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, false, &mut tally))) {
             println!("schedule {seed} fails: set REPLAY to Some({seed}); this is what happens");
-            run(seed, true);
+            run(seed, true, &mut tally);
             resume_unwind(panic);
         }
     }
+    let count = usize::try_from(SCHEDULES).unwrap();
+    let Tally { served, unmet, actions, crashes } = tally;
+    assert!(served > count && unmet > count / 4 && actions > 20 * count && crashes > count / 4, "{tally:?}");
 }
 
-fn run(seed: u64, verbose: bool) {
+/// What schedules came to, so that an idle model is noticed.
+#[derive(Debug, Default)]
+struct Tally {
+    served: usize,
+    unmet: usize,
+    actions: usize,
+    crashes: usize,
+}
+
+fn run(seed: u64, verbose: bool, tally: &mut Tally) {
+    let mut lab = drive(seed, TURNS, verbose);
+    lab.faults.clear();
+    let plan = rest(&mut lab, verbose);
+    tally.unmet += plan.unmet.len();
+    tally.served += lab.journal.claims.values().filter(|claim| claim.status.state == State::Published).count();
+    tally.actions += lab.executed;
+    tally.crashes += lab.crashed;
+}
+
+/// A cluster after so many turns.
+pub(super) fn drive(seed: u64, turns: usize, verbose: bool) -> Lab {
     let mut random = SplitMix::new(seed);
     let shapes: [&[usize]; 4] = [&[2, 2, 2], &[3, 2], &[1, 1], &[3]];
     let shape = shapes[usize::try_from(random.next_u64() % 4).unwrap()];
@@ -40,7 +65,7 @@ fn run(seed: u64, verbose: bool) {
     lab.random = random;
     let crashes = lab.below(3);
     let faults = lab.below(3);
-    for _ in 0..TURNS {
+    for _ in 0..turns {
         if lab.below(3) == 0 {
             let what = lab.happen();
             note(&mut lab, verbose, what);
@@ -58,8 +83,7 @@ fn run(seed: u64, verbose: bool) {
         }
         turn(&mut lab, crashes, verbose);
     }
-    lab.faults.clear();
-    rest(&mut lab, verbose);
+    lab
 }
 
 fn turn(lab: &mut Lab, crashes: usize, verbose: bool) {
@@ -90,7 +114,7 @@ fn turn(lab: &mut Lab, crashes: usize, verbose: bool) {
     }
 }
 
-fn rest(lab: &mut Lab, verbose: bool) {
+fn rest(lab: &mut Lab, verbose: bool) -> Plan {
     for _ in 0..2_000 {
         lab.describe();
         let plan = lab.plan();
@@ -116,7 +140,7 @@ fn rest(lab: &mut Lab, verbose: bool) {
                 lab.world.now += 3_600_000;
                 lab.describe();
                 assert_eq!(lab.plan(), plan, "at rest it stays at rest");
-                return;
+                return plan;
             }
         }
     }
