@@ -97,8 +97,8 @@ impl<'a> Draft<'a> {
             .iter()
             .map(|(address, claim)| self.obstacle(*address, claim, &self.barred(claims, Some(*address))))
             .collect();
-        let barred = self.barred(claims, None);
         let is_fatal = fatal.is_some();
+        let barred = if wishes.is_empty() { Vec::new() } else { self.barred(claims, None) };
         let placements = if is_fatal { Vec::new() } else { self.place(name, namespace, &wishes, &barred) };
         let failed = self.report(name, &obstacles, &placements, fatal);
         let partial = self.index.world.options.partial;
@@ -172,6 +172,9 @@ impl<'a> Draft<'a> {
 
     /// An address in service that is wanted.
     fn keep(&mut self, name: &NamespaceName, claims: &[Owned<'a>], address: Ipv4Addr, claim: &Claim) {
+        if self.index.is_settled(address, claim) {
+            return;
+        }
         let barred = self.barred(claims, Some(address));
         let waits = matches!(claim.status.state, State::Assigning | State::Moving);
         match self.obstacle(address, claim, &barred) {
@@ -193,11 +196,13 @@ impl<'a> Draft<'a> {
                 "the namespace has no NetNamespace: wait for OpenShift SDN to create it, or check that it runs";
             return Some((Reason::NetNamespaceMissing, message.to_owned()));
         };
-        let message = format!(
-            "other namespaces share the network id {}: separate them with `oc adm pod-network isolate-projects`",
-            net_namespace.netid
-        );
-        self.index.shared_netids.contains(&net_namespace.netid).then_some((Reason::SharedNetId, message))
+        self.index.shared_netids.contains(&net_namespace.netid).then(|| {
+            let message = format!(
+                "other namespaces share the network id {}: separate them with `oc adm pod-network isolate-projects`",
+                net_namespace.netid
+            );
+            (Reason::SharedNetId, message)
+        })
     }
 
     /// Reports what failed; true if something did.

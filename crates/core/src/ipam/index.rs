@@ -1,6 +1,7 @@
 //! What the planner looks up: nodes joined with their instances, and where each address is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::net::Ipv4Addr;
 
 use super::cloud::{CloudSubnet, InstanceId, InstanceState, InterfaceId, SubnetId, Zone};
@@ -8,6 +9,10 @@ use super::error::CloudError;
 use super::journal::{Claim, Journal, OwnerKind, State, Target};
 use super::request::AddressList;
 use super::types::{Calls, Cloud, NamespaceName, NodeName, Seen, World};
+
+/// Maps and sets that are only looked up, never iterated.
+type HashMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+type HashSet<K> = hashbrown::HashSet<K, BuildHasherDefault<DefaultHasher>>;
 
 /// Position of a node in the index.
 pub(super) type NodeId = usize;
@@ -20,24 +25,24 @@ pub(super) struct Index<'a> {
     pub(super) cloud: &'a Cloud,
     /// Nodes by name.
     pub(super) nodes: Vec<NodeView<'a>>,
-    ids: BTreeMap<&'a str, NodeId>,
-    by_instance: BTreeMap<&'a InstanceId, NodeId>,
+    ids: HashMap<&'a str, NodeId>,
+    by_instance: HashMap<&'a str, NodeId>,
     /// Nodes that may be chosen.
     pub(super) by_zone: BTreeMap<&'a Zone, Vec<NodeId>>,
     pub(super) by_subnet: BTreeMap<&'a SubnetId, Vec<NodeId>>,
     /// Addresses of each namespace that has claims, whatever the uid.
     pub(super) owners: BTreeMap<&'a str, Vec<Ipv4Addr>>,
     /// Instances that show an address as a secondary one.
-    shown: BTreeMap<Ipv4Addr, Vec<&'a InstanceId>>,
+    shown: HashMap<Ipv4Addr, Vec<&'a InstanceId>>,
     /// HostSubnets that list an address.
-    listed: BTreeMap<Ipv4Addr, Vec<&'a NodeName>>,
+    listed: HashMap<Ipv4Addr, Vec<&'a NodeName>>,
     pub(super) shared_netids: BTreeSet<u32>,
     /// The list of each namespace that opted in.
     pub(super) lists: BTreeMap<&'a str, AddressList>,
     /// Addresses in these lists.
-    pub(super) requested: BTreeSet<Ipv4Addr>,
+    pub(super) requested: HashSet<Ipv4Addr>,
     /// Addresses in HostSubnets and NetNamespaces.
-    pub(super) named: BTreeSet<Ipv4Addr>,
+    pub(super) named: HashSet<Ipv4Addr>,
 }
 
 /// A node, joined with its instance.
@@ -80,17 +85,17 @@ impl<'a> Index<'a> {
             calls,
             cloud,
             nodes: world.nodes.keys().map(|name| node_view(world, cloud, name)).collect(),
-            ids: BTreeMap::new(),
-            by_instance: BTreeMap::new(),
+            ids: HashMap::default(),
+            by_instance: HashMap::default(),
             by_zone: BTreeMap::new(),
             by_subnet: BTreeMap::new(),
             owners: BTreeMap::new(),
-            shown: BTreeMap::new(),
-            listed: BTreeMap::new(),
+            shown: HashMap::default(),
+            listed: HashMap::default(),
             shared_netids: BTreeSet::new(),
             lists: BTreeMap::new(),
-            requested: BTreeSet::new(),
-            named: BTreeSet::new(),
+            requested: HashSet::default(),
+            named: HashSet::default(),
         };
         index.join_nodes();
         index.read_objects();
@@ -157,9 +162,15 @@ impl<'a> Index<'a> {
         view.host.filter(|host| view.keeps && *host.subnet == claim.spec.subnet)
     }
 
+    /// True if the cloud shows an address where its claim wants it, and the node can keep it.
+    pub(super) fn is_settled(&self, address: Ipv4Addr, claim: &Claim) -> bool {
+        matches!(claim.status.state, State::Attached | State::Published)
+            && self.usable_host(claim).is_some_and(|host| self.locate(address, claim) == Location::At(host.instance))
+    }
+
     /// The node of an instance.
     pub(super) fn node_of(&self, instance: &InstanceId) -> Option<&'a NodeName> {
-        self.by_instance.get(instance).map(|id| self.nodes[*id].name)
+        self.by_instance.get(&**instance).map(|id| self.nodes[*id].name)
     }
 
     pub(super) fn target(&self, id: NodeId) -> Option<Target> {
@@ -194,6 +205,9 @@ impl<'a> Index<'a> {
 
     /// True if the describe of an instance is newer than the last call for its interface.
     fn is_fresh(&self, instance: &InstanceId) -> bool {
+        if self.calls.is_empty() {
+            return true;
+        }
         let Some(seen) = self.cloud.nodes.get(instance) else { return true };
         let interface = seen.what.interface.as_ref();
         interface.is_none_or(|interface| self.calls.is_newer(&interface.id, seen.began))
@@ -219,9 +233,10 @@ impl<'a> Index<'a> {
         };
         let shown = self.shown(address);
         let wanted = self.host(&claim.spec.node).map(|host| host.instance);
-        let mut of_ours = shown.iter().copied().filter(|instance| ours(instance)).collect::<Vec<_>>();
-        of_ours.sort_by_key(|instance| Some(*instance) != wanted);
-        if let Some(first) = of_ours.first() {
+        let mut of_ours = shown.iter().copied().filter(|instance| ours(instance));
+        let first = of_ours.next();
+        let first = of_ours.chain(first).find(|instance| Some(*instance) == wanted).or(first);
+        if let Some(first) = first {
             return if self.is_fresh(first) { Location::At(first) } else { Location::Unknown };
         }
         // The describe of the subnet may be ahead of that of the interface, so that a call of ours looks like
@@ -245,7 +260,7 @@ impl<'a> Index<'a> {
     /// Whether describe, HostSubnet and NetNamespace agree that a namespace has an address: the node.
     pub(super) fn in_service(&self, address: Ipv4Addr, namespace: &NamespaceName) -> Option<NodeId> {
         let [instance] = self.shown(address) else { return None };
-        let id = *self.by_instance.get(*instance)?;
+        let id = *self.by_instance.get(&***instance)?;
         let net_namespace = self.world.net_namespaces.get(namespace)?;
         let agree = self.listed(address) == [self.nodes[id].name] && net_namespace.egress_ips.contains(&address);
         agree.then_some(id)

@@ -9,6 +9,7 @@ use super::cloud::{SubnetId, Zone};
 use super::index::{Index, NodeId};
 use super::journal::Claim;
 use super::reason::Reason;
+use super::types::NodeName;
 use crate::pick;
 
 /// Addresses at the start of a subnet that the cloud keeps for itself; it keeps the last one, too.
@@ -132,8 +133,10 @@ impl Room {
 }
 
 fn count(index: &Index<'_>, address: Ipv4Addr, claim: &Claim, load: &mut [u32], used: &mut [u32]) {
-    let ids: BTreeSet<NodeId> = claim.nodes().filter_map(|node| index.id(node)).collect();
-    for id in ids {
+    let mut names: Vec<&NodeName> = claim.nodes().collect();
+    names.sort_unstable();
+    names.dedup();
+    for id in names.into_iter().filter_map(|node| index.id(node)) {
         if *index.nodes[id].name == claim.spec.node {
             load[id] += 1;
         }

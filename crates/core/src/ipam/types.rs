@@ -181,6 +181,11 @@ impl Calls {
         self.succeeded.insert(address, SucceededCall { kind, interface: interface.clone(), at });
     }
 
+    /// True if this process made no call yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ended.is_empty() && self.in_flight.is_empty()
+    }
+
     /// Whether a describe that began then may be used for decisions about an interface.
     pub(super) fn is_newer(&self, interface: &InterfaceId, began: Moment) -> bool {
         !self.in_flight.contains_key(interface) && self.ended.get(interface).is_none_or(|ended| began > *ended)

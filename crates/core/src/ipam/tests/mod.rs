@@ -10,3 +10,4 @@ mod model;
 mod nodes;
 mod repair;
 mod requests;
+mod size;
