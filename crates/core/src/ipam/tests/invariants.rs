@@ -31,7 +31,12 @@ impl Lab {
                     assert_eq!(others.count(), 0, "one host per address: {address}");
                 }
                 for address in before.difference(egress_ips) {
-                    assert!(self.journal.claims.contains_key(address), "{address} is not ours to remove");
+                    let claim = self.journal.claims.get(address);
+                    let claim = claim.unwrap_or_else(|| panic!("{address} is not ours to remove"));
+                    let net_namespace = self.world.net_namespaces.get(&claim.spec.owner.name);
+                    let used = net_namespace.is_some_and(|found| found.egress_ips.contains(address));
+                    let leaves = claim.status.state == State::Releasing;
+                    assert!(!(leaves && used), "the NetNamespace lets go of {address} before the HostSubnet");
                 }
             }
             Action::CreateClaim(write) | Action::UpdateClaim(write) | Action::ConfirmClaim(write) => {

@@ -149,6 +149,23 @@ fn a_terminated_instance_may_have_lost_its_address_to_a_stranger() {
 }
 
 #[test]
+fn an_address_is_taken_only_after_a_look_that_is_newer_than_the_loss() {
+    let mut lab = Lab::serving(&[2], None);
+    let lost = home(&lab);
+    lab.node(&lost).deleting = true;
+    // only this describe, from before the loss was recorded
+    for _ in 0..2 {
+        let action = lab.plan().actions.remove(0);
+        let seen = (lab.world.clone(), lab.journal.clone());
+        lab.execute(&action, (&seen.0, &seen.1), super::lab::Outcome::Done);
+    }
+    let plan = lab.plan();
+    assert_eq!((plan.actions.len(), plan.awaiting), (0, BTreeSet::from([format!("i-{lost}").into()])));
+    lab.describe();
+    assert!(matches!(&lab.plan().actions[..], [Action::Call(call)] if call.kind == CallKind::Take));
+}
+
+#[test]
 fn addresses_of_others_are_never_unassigned() {
     let mut lab = Lab::serving(&[2], None);
     let other = [10, 0, 0, 200].into();

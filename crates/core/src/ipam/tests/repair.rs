@@ -187,6 +187,87 @@ fn failed_release_is_retried_until_gone() {
 }
 
 #[test]
+fn a_claim_goes_only_after_a_look_that_is_newer_than_its_cooling() {
+    let mut lab = Lab::serving(&[1], None);
+    lab.world.namespaces.clear();
+    while !lab.journal.claims.values().all(Claim::is_cooling) {
+        lab.describe();
+        let action = lab.plan().actions.remove(0);
+        let seen = (lab.world.clone(), lab.journal.clone());
+        lab.execute(&action, (&seen.0, &seen.1), super::lab::Outcome::Done);
+    }
+    lab.describe();
+    let wake = lab.plan().wake;
+    lab.world.now = wake.unwrap();
+    let plan = lab.plan();
+    assert_eq!((plan.actions.len(), plan.awaiting), (0, BTreeSet::from(["i-a1".into()])));
+    lab.describe();
+    assert!(matches!(lab.plan().actions[..], [Action::DeleteClaim(_)]));
+}
+
+#[test]
+fn an_answer_that_got_lost_is_found_by_the_next_look() {
+    // the call happened, its answer did not arrive, and the process ended
+    let mut lab = Lab::new(&[2], 10);
+    lab.add_namespace("shop", None);
+    loop {
+        lab.describe();
+        let action = lab.plan().actions.remove(0);
+        let seen = (lab.world.clone(), lab.journal.clone());
+        if matches!(action, Action::Call(_)) {
+            lab.execute(&action, (&seen.0, &seen.1), super::lab::Outcome::CrashBetween);
+            break;
+        }
+        lab.execute(&action, (&seen.0, &seen.1), super::lab::Outcome::Done);
+    }
+    assert_eq!(lab.plan(), Plan::default());
+    lab.log.clear();
+    lab.settle();
+    assert_eq!((lab.served("shop").len(), lab.calls_made().len()), (1, 0));
+}
+
+#[test]
+fn a_describe_that_is_older_than_the_last_call_decides_nothing() {
+    let mut lab = Lab::serving(&[2], None);
+    let (address, node) = only(&lab);
+    lab.cloud.edit(&format!("i-{node}").into(), lab.world.now, std::collections::BTreeMap::clear);
+    lab.describe();
+    let interface: InterfaceId = format!("eni-i-{node}").into();
+    assert_eq!(lab.plan().actions.len(), 2, "it is missing: {address}");
+    lab.calls.begin(&interface);
+    assert_eq!(lab.plan().actions, [], "a call is under way");
+    lab.calls.end(&interface, lab.world.now);
+    let plan = lab.plan();
+    assert_eq!((plan.actions.len(), plan.awaiting), (0, BTreeSet::from([format!("i-{node}").into()])));
+    lab.describe();
+    assert_eq!(lab.plan().actions.len(), 2);
+}
+
+#[test]
+fn a_call_that_succeeded_is_not_repeated_before_it_can_be_seen() {
+    let mut lab = Lab::new(&[1], 10);
+    lab.add_namespace("shop", None);
+    lab.lag = 0;
+    let mut calls = 0;
+    for _ in 0..30 {
+        let before = lab.cloud.clone();
+        lab.describe();
+        let plan = lab.plan();
+        let Some(action) = plan.actions.first() else { break };
+        let seen = (lab.world.clone(), lab.journal.clone());
+        lab.execute(action, (&seen.0, &seen.1), super::lab::Outcome::Done);
+        if matches!(action, Action::Call(_)) {
+            calls += 1;
+            lab.cloud = before; // not visible yet
+        }
+    }
+    assert_eq!(calls, 1);
+    lab.world.now += lab.world.options.visible_within;
+    lab.settle();
+    assert_eq!((lab.served("shop").len(), lab.calls_made().len()), (1, 1));
+}
+
+#[test]
 fn a_claim_that_somebody_deletes_is_replaced_by_name() {
     let mut lab = Lab::serving(&[2], None);
     let (address, _) = only(&lab);
