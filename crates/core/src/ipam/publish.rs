@@ -105,7 +105,8 @@ impl<'a> Draft<'a> {
             }
             return;
         }
-        if !self.may_list(claim, service.gate) {
+        let is_kept = service.keep.iter().any(|(kept, _)| *kept == address);
+        if !self.may_list(claim, service.gate && is_kept) {
             return;
         }
         let Some((node, _)) = index.world.host_subnets.get_key_value(&claim.spec.node) else { return };

@@ -3,12 +3,13 @@
 use std::net::Ipv4Addr;
 
 use super::action::{Action, Step};
+use super::cloud::InstanceId;
 use super::draft::Draft;
 use super::error::{CloudError, Severity};
 use super::index::{Host, Location, NodeId};
 use super::journal::{Claim, ClaimStatus, LastError, State, Target};
 use super::reason::Reason;
-use super::types::CallKind;
+use super::types::{CallKind, Moment};
 use crate::pick;
 
 /// Nodes that refuse an address before the attempt counts as failed.
@@ -275,8 +276,8 @@ impl<'a> Draft<'a> {
         }
         match elsewhere {
             None => self.call(CallKind::Assign, host, address, status.state == State::Moving),
-            // Only a look that is newer than the loss proves that it is still ours.
-            Some(instance) if self.index.began(instance) > status.since => {
+            // Only a look that is newer than the loss, and not old itself, proves that it is still ours.
+            Some(instance) if self.is_proof(instance, status.since) => {
                 self.call(CallKind::Take, host, address, true);
             }
             Some(instance) => drop(self.plan.awaiting.insert(instance.clone())),
@@ -290,6 +291,11 @@ impl<'a> Draft<'a> {
         let taken = |id: NodeId| barred.contains(&id) || self.chosen_nodes.contains(&id);
         let is_taken = claim.status.state == State::Blocked && self.index.id(&claim.spec.node).is_some_and(taken);
         (!is_taken).then_some(host)
+    }
+
+    fn is_proof(&self, instance: &InstanceId, loss: Moment) -> bool {
+        let began = self.index.began(instance);
+        began > loss && began + self.index.world.options.visible_within > self.index.world.now
     }
 
     /// True if the cloud shows that an interface has no room for the address.

@@ -47,7 +47,8 @@ pub struct Options {
     pub cooling: u64,
     /// An assignment that fails for this long without a permanent cause is rolled back.
     pub rollback_after: u64,
-    /// A call that succeeded and is still not visible after this long is repeated.
+    /// A call that succeeded and is still not visible after this long is repeated. An older describe is no proof
+    /// that an address may be taken from another interface.
     pub visible_within: u64,
 }
 

@@ -204,9 +204,9 @@ impl Lab {
         }
     }
 
-    /// Nobody gets an address so soon after it was freed that a late describe still shows the former holder.
+    /// Nobody gets an address so soon after it was freed that a describe which still counts shows the former holder.
     fn is_takeable(&self, address: Ipv4Addr) -> bool {
-        let cooled = self.cloud.freed.get(&address).is_none_or(|freed| freed + self.lag + 1 < self.world.now);
+        let cooled = self.cloud.freed.get(&address).is_none_or(|freed| freed + self.lag + 15_000 < self.world.now);
         cooled && !self.cloud.is_used(address) && address.octets()[3] >= 4
     }
 

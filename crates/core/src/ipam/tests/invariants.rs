@@ -27,6 +27,7 @@ impl Lab {
                 for address in egress_ips.difference(before) {
                     let instance = self.world.nodes[name].instance.as_ref().unwrap();
                     assert!(self.describes(*address, instance), "publish implies attached: {address} on {name}");
+                    self.check_all_attached(*address);
                     let others = self.world.host_subnets.values().filter(|subnet| subnet.egress_ips.contains(address));
                     assert_eq!(others.count(), 0, "one host per address: {address}");
                 }
@@ -51,6 +52,24 @@ impl Lab {
             }
             Action::SetNetNamespace { .. } | Action::AnnotateNamespace { .. } => {}
         }
+    }
+
+    /// What was not in service is published when all of it is attached.
+    fn check_all_attached(&self, address: Ipv4Addr) {
+        let owner = &self.journal.claims[&address].spec.owner;
+        let list = AddressList::parse(self.world.namespaces[&owner.name].egressips.as_deref());
+        let claims = self.journal.claims.iter().filter(|(address, claim)| {
+            let is_wanted = match &list {
+                AddressList::Addresses(list) => list.contains(*address),
+                AddressList::Absent => true,
+                AddressList::Invalid(_) => false,
+            };
+            claim.spec.owner == *owner && is_wanted && !claim.deleting && claim.status.state != State::Releasing
+        });
+        let is_attached = |claim: &Claim| matches!(claim.status.state, State::Attached | State::Published);
+        let mut rest = claims.map(|(_, claim)| claim).filter(|claim| !claim.status.served);
+        let exempt = self.journal.claims[&address].status.served || self.world.options.partial;
+        assert!(exempt || rest.all(is_attached), "all zones or none: {address}");
     }
 
     fn check_call(&self, call: &CloudCall, address: Ipv4Addr) {
