@@ -34,6 +34,7 @@ impl Lab {
         match self.below(12) {
             0 => items.push("10.0.0".to_owned()),
             1 => items.push("192.168.0.9".to_owned()),
+            5 => items.push("10.0.0.251".to_owned()),
             2..5 => items.extend(self.one_of(known).map(|address| address.to_string())),
             _ => {}
         }
@@ -231,7 +232,11 @@ impl Lab {
                 "addresses removed in the console"
             }
             (4, Some(instance), _) => {
-                // on an interface that the journal may name, nobody could tell whose call it was
+                // On the very interface that the journal names, nobody could tell whose call it was: these addresses
+                // are never drawn, as another capability claims them.
+                let third = address.octets()[2];
+                let last = 250 + u8::try_from(self.below(5)).unwrap();
+                let address = Ipv4Addr::new(10, 0, third, last);
                 let recorded = self.journal.claims.contains_key(&address);
                 let found = &self.cloud.instances[&instance];
                 let fits = self.cloud.subnets[&found.subnet].1.contains(&address)

@@ -1,6 +1,7 @@
 //! Random schedules: the executor does what is due one by one in any order, and is killed anywhere.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::Ipv4Addr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::lab::{Lab, Outcome};
@@ -63,6 +64,9 @@ pub(super) fn drive(seed: u64, turns: usize, verbose: bool) -> Lab {
     lab.world.options.partial = random.next_u64().is_multiple_of(8);
     lab.world.seed = random.next_u64();
     lab.random = random;
+    for subnet in 0..3 {
+        lab.journal.other_use.extend((250..255).map(|last| Ipv4Addr::new(10, 0, subnet, last)));
+    }
     let crashes = lab.below(3);
     let faults = lab.below(3);
     for _ in 0..turns {
