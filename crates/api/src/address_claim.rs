@@ -5,6 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ipam::{CloudAttachment, CloudClaim};
 use crate::schema;
 
 /// Records the owner of an address. The object's name is the address (IPv6: eight groups of four hexadecimal digits,
@@ -25,6 +26,10 @@ use crate::schema;
     printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.egress.gateway"),
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.egress.node"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.egress.state"),
+    printcolumn(name = "Owner", type_ = "string", json_path = ".spec.cloud.owner.name"),
+    printcolumn(name = "Zone", type_ = "string", json_path = ".spec.cloud.zone"),
+    printcolumn(name = "Attached To", type_ = "string", json_path = ".status.cloud.node"),
+    printcolumn(name = "Cloud", type_ = "string", json_path = ".status.cloud.state"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Pair", type_ = "string", json_path = ".spec.egress.pair", priority = 1),
     printcolumn(name = "Slot", type_ = "integer", json_path = ".spec.egress.slot", priority = 1),
@@ -34,6 +39,9 @@ pub struct AddressClaimSpec {
     /// Use as an egress address. Empty when the address has another use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressClaim>,
+    /// Attachment to a node on a cloud. Empty when it is not attached by us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<CloudClaim>,
 }
 
 /// Assignment of an egress address.
@@ -69,6 +77,9 @@ pub struct AddressClaimStatus {
     /// Report of the node that holds the egress address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressHolding>,
+    /// What happened on the cloud so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<CloudAttachment>,
     /// Held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]

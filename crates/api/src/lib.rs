@@ -54,6 +54,7 @@ macro_rules! resource {
 
 pub mod address_claim;
 pub mod egress;
+pub mod ipam;
 pub mod mesh;
 pub mod mirror;
 mod schema;
@@ -91,4 +92,10 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 /// where nobody else has.
 pub fn mcs_crds() -> Vec<CustomResourceDefinition> {
     [mirror::ServiceExport::crd(), mirror::ServiceImport::crd()].map(schema::finished).into()
+}
+
+/// The definitions of OpenShift's kinds that ipam writes addresses to. They belong to OpenShift and not to us, so they are
+/// for clusters without it.
+pub fn openshift_crds() -> Vec<CustomResourceDefinition> {
+    vec![ipam::net_namespace(), ipam::host_subnet()]
 }

@@ -86,6 +86,7 @@ impl Seen {
         let message = format!("node `{node}` is simulated: no packet goes anywhere");
         Some(AddressClaimStatus {
             egress: Some(EgressHolding { node: Some(node.clone()), epoch: Some(record.epoch), state: Some(state) }),
+            cloud: None,
             conditions: vec![condition(HELD, Some(!going), reason, message, generation)],
         })
     }
