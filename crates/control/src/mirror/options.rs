@@ -169,7 +169,7 @@ pub(super) struct MirrorArgs {
     )]
     mirror_sc_workers: u16,
 
-    /// Most writes of the mirror in a second; twice as many at once
+    /// Most writes of the mirror in a second, twice as many at once; remotes share them in equal parts
     #[arg(
         long,
         alias = "write-qps",
