@@ -93,6 +93,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
                 api: Gke::new(options.gke.clone()).reporting(move |call, code| gke_requests.gke_request(call, code)),
                 key_file: options.google_key_file.clone(),
                 metadata_host: options.google_metadata_host.clone(),
+                lookup_interval: options.google_lookup_interval,
             },
             allow_loopback: options.allow_loopback,
             metrics: ctx.metrics.clone(),

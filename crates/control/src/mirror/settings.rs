@@ -38,6 +38,8 @@ pub struct Options {
     pub google_key_file: Option<PathBuf>,
     /// The host of Google's metadata server, for remotes without any key.
     pub google_metadata_host: String,
+    /// A cluster that cannot be reached is looked up again at most this often.
+    pub google_lookup_interval: Duration,
 }
 
 impl Default for Options {
@@ -57,6 +59,7 @@ impl Default for Options {
             gke: gke::Options::default(),
             google_key_file: None,
             google_metadata_host: "metadata.google.internal".to_owned(),
+            google_lookup_interval: Duration::from_secs(30),
         }
     }
 }

@@ -77,6 +77,7 @@ impl Objects {
             api: Gke::new(options.gke.clone()),
             key_file: options.google_key_file.clone(),
             metadata_host: options.google_metadata_host.clone(),
+            lookup_interval: options.google_lookup_interval,
         };
         for (name, declared) in declared(&cache, &options).remotes {
             let Entry::Vacant(unseen) = self.seen.entry(name) else { continue };

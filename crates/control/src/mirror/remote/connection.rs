@@ -162,7 +162,8 @@ impl Keeper {
                 }
                 Again::Failed(problem) => {
                     self.fail(problem_of(problem));
-                    let least = if matches!(target, Target::Gke { .. }) { LOOK } else { Duration::ZERO };
+                    let is_looked_up = matches!(target, Target::Gke { .. });
+                    let least = if is_looked_up { self.google.lookup_interval } else { Duration::ZERO };
                     self.pause(requests.pause().max(least)).await;
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portolan_drivers::gke::{ClusterName, Credentials, EndpointKind, Gke, GkeError};
 use portolan_drivers::kubeconfig::{self, Access, Identity};
@@ -44,6 +45,8 @@ pub(in crate::mirror) struct Google {
     pub(in crate::mirror) api: Gke,
     pub(in crate::mirror) key_file: Option<PathBuf>,
     pub(in crate::mirror) metadata_host: String,
+    /// A cluster that cannot be reached is looked up again at most this often.
+    pub(in crate::mirror) lookup_interval: Duration,
 }
 
 /// An API server, and until when what we know of it can be used.

@@ -54,6 +54,16 @@ async fn a_gke_cluster_is_found_with_a_key_file_and_followed_when_it_moves() -> 
     view.proxy.revive();
     world.source("late", 30090).await?;
     world.mirror("late").await?;
+    // It moves: nobody answers at its old address any more.
+    let moved = view.proxy.with_tls().await?;
+    google.set_cluster(CLUSTER, record(&moved));
+    drop(view.front);
+    view.proxy.kill().await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    view.proxy.revive();
+    world.source("later", 30091).await?;
+    world.mirror("later").await?;
+    world.event("EndpointChanged", "east").await?;
     operator.stop().await
 }
 
@@ -83,7 +93,7 @@ fn options(world: &World, google: &FakeGke) -> Options {
         allow_loopback: true,
         ..gke::Options::default()
     };
-    Options { gke, ..world.options() }
+    Options { gke, google_lookup_interval: Duration::from_secs(1), ..world.options() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
