@@ -119,7 +119,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(4, |processors| (processors.get() * TESTS_PER_PROCESSOR).min(32))
 }
 
-const TESTS_PER_PROCESSOR: usize = 4;
+const TESTS_PER_PROCESSOR: usize = 3;
 
 /// What the test programs said of themselves, added up.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
-use portolan_core::mirror::{Reason, RemoteName, Role, ServiceName};
+use kube::Resource;
+use portolan_core::mirror::{Reason, RemoteName, Role, ServiceName, Unmet};
 
 use super::mcs::Clusterset;
 use super::model::{Model, concerns};
@@ -39,6 +40,25 @@ impl MirrorEvents {
         self.recorder.record(service, EventType::Normal, &details);
     }
 
+    /// Something is unmet: on the object if there is one, else on the RemoteCluster, which names it.
+    fn unmet<K: Resource<DynamicType = ()>>(
+        &self,
+        cache: &Cache,
+        object: Option<&K>,
+        action: &'static str,
+        name: &str,
+        unmet: &Unmet,
+    ) {
+        let details = |note| EventDetails { reason: unmet.reason.as_str(), action, note };
+        let remote = || cache.remotes.get(&Key::of_cluster(unmet.remote.as_ref()?));
+        if let Some(object) = object {
+            self.recorder.record(object, EventType::Warning, &details(&unmet.message));
+        } else if let Some(remote) = remote() {
+            let note = format!("{name}: {}", unmet.message);
+            self.recorder.record(remote.as_ref(), EventType::Warning, &details(&note));
+        }
+    }
+
     /// The server of a remote moved, or other certificates are trusted there.
     pub(super) fn moved(&self, cache: &Cache, remote: &RemoteName, moved: Moved, server: &str) {
         let Some(remote) = cache.remotes.get(&Key::of_cluster(remote)) else { return };
@@ -63,23 +83,12 @@ impl Reported {
         let decision = model.decisions.get(name);
         let role = model.planner.world().local.services.get(name).map_or(Role::Foreign, |service| service.role);
         let unmet = decision.map(|decision| &decision.unmet[..]).unwrap_or_default();
-        let reasons: BTreeSet<_> = unmet.iter().map(|unmet| (unmet.remote.clone(), unmet.reason)).collect();
-        let before = self.reasons.remove(name).unwrap_or_default();
-        for unmet in unmet.iter().filter(|unmet| !before.contains(&(unmet.remote.clone(), unmet.reason))) {
-            let details = |note| EventDetails { reason: unmet.reason.as_str(), action: "Mirror", note };
-            if decision.is_some_and(|decision| concerns(role, decision, unmet)) {
-                // Its condition says so, and its change is an event.
-            } else if let Some(service) = cache.services.get(&service_key(name)) {
-                events.recorder.record(service.as_ref(), EventType::Warning, &details(&unmet.message));
-            } else if let Some(remote) =
-                unmet.remote.as_ref().and_then(|remote| cache.remotes.get(&Key::of_cluster(remote)))
-            {
-                let note = format!("Service {name}: {}", unmet.message);
-                events.recorder.record(remote.as_ref(), EventType::Warning, &details(&note));
+        for unmet in self.new_ones(name, unmet) {
+            // Its condition says so, and its change is an event.
+            if !decision.is_some_and(|decision| concerns(role, decision, unmet)) {
+                let service = cache.services.get(&service_key(name));
+                events.unmet(cache, service.as_deref(), "Mirror", &format!("Service {name}"), unmet);
             }
-        }
-        if !reasons.is_empty() {
-            self.reasons.insert(name.clone(), reasons);
         }
     }
 
@@ -92,21 +101,19 @@ impl Reported {
         name: &ServiceName,
     ) {
         let unmet = clusterset.decisions.get(name).map(|decision| &decision.unmet[..]).unwrap_or_default();
-        let reasons: BTreeSet<_> = unmet.iter().map(|unmet| (unmet.remote.clone(), unmet.reason)).collect();
-        let before = self.reasons.remove(name).unwrap_or_default();
-        for unmet in unmet.iter().filter(|unmet| !before.contains(&(unmet.remote.clone(), unmet.reason))) {
-            let details = |note| EventDetails { reason: unmet.reason.as_str(), action: "Import", note };
-            if let Some(import) = cache.imports.get(&service_key(name)) {
-                events.recorder.record(import.as_ref(), EventType::Warning, &details(&unmet.message));
-            } else if let Some(remote) =
-                unmet.remote.as_ref().and_then(|remote| cache.remotes.get(&Key::of_cluster(remote)))
-            {
-                let note = format!("ServiceImport {name}: {}", unmet.message);
-                events.recorder.record(remote.as_ref(), EventType::Warning, &details(&note));
-            }
+        for unmet in self.new_ones(name, unmet) {
+            let import = cache.imports.get(&service_key(name));
+            events.unmet(cache, import.as_deref(), "Import", &format!("ServiceImport {name}"), unmet);
         }
-        if !reasons.is_empty() {
+    }
+
+    /// Those that were not there when the name was looked at last.
+    fn new_ones<'a>(&mut self, name: &ServiceName, unmet: &'a [Unmet]) -> impl Iterator<Item = &'a Unmet> {
+        let before = self.reasons.remove(name).unwrap_or_default();
+        if !unmet.is_empty() {
+            let reasons = unmet.iter().map(|unmet| (unmet.remote.clone(), unmet.reason)).collect();
             self.reasons.insert(name.clone(), reasons);
         }
+        unmet.iter().filter(move |unmet| !before.contains(&(unmet.remote.clone(), unmet.reason)))
     }
 }
