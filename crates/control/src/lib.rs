@@ -9,6 +9,7 @@ mod capability;
 pub mod cleanup;
 pub mod egress;
 pub mod install;
+pub mod ipam;
 pub mod manifests;
 pub mod mesh;
 pub mod mirror;

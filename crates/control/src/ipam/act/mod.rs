@@ -1,0 +1,92 @@
+//! Plan -> due writes and calls. Each object goes its own way: a failure of one delays no other.
+
+mod acting;
+mod calls;
+mod claims;
+mod due;
+mod ledger;
+mod publish;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use portolan_core::ipam::{NamespaceName, NodeName};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use self::acting::Acting;
+use self::calls::Caller;
+pub(super) use self::claims::Done;
+pub(super) use self::due::Due;
+pub(super) use self::ledger::Ledger;
+use super::metrics::Metrics;
+use super::model::Model;
+use super::observe::Cache;
+use super::settings::Options;
+use crate::runtime::due::{DueWrites, Pace, WriteQueues};
+use crate::runtime::lease::Term;
+use crate::runtime::write::Writer;
+
+/// Everything that is yet to be done in this term.
+pub(super) struct Writes {
+    due: Due,
+    claims: DueWrites<Ipv4Addr, Option<Done>>,
+    host_subnets: DueWrites<NodeName>,
+    net_namespaces: DueWrites<NamespaceName>,
+    namespaces: DueWrites<NamespaceName>,
+    caller: Caller,
+    next_call: Option<Instant>,
+}
+
+impl Writes {
+    pub(super) fn new(
+        queues: &WriteQueues,
+        options: &Options,
+        term: Term,
+        wake: Arc<Notify>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            due: Due::default(),
+            claims: queues.queue("ipam claims", Pace::URGENT),
+            host_subnets: queues.queue("ipam hostsubnets", Pace::URGENT),
+            net_namespaces: queues.queue("ipam netnamespaces", Pace::URGENT),
+            namespaces: queues.queue("ipam namespaces", Pace::URGENT),
+            caller: Caller::new(options.cloud.clone(), options.calls_at_once, term, wake, metrics),
+            next_call: None,
+        }
+    }
+
+    /// Takes up a new plan; the old one no longer counts.
+    pub(super) fn plan(&mut self, due: Due) {
+        self.claims.extend(due.claims.keys().copied());
+        self.host_subnets.extend(due.host_subnets.keys().cloned());
+        self.net_namespaces.extend(due.net_namespaces.keys().cloned());
+        self.namespaces.extend(due.namespaces.keys().cloned());
+        self.due = due;
+    }
+
+    /// Starts calls, and writes what is due; gives the steps that were recorded.
+    pub(super) async fn act(&mut self, writer: &Writer, cache: &Cache, model: &Model, ledger: &Ledger) -> Vec<Done> {
+        let Self { due, claims, host_subnets, net_namespaces, namespaces, caller, next_call } = self;
+        let acting = Acting { writer, cache, model, ledger, due };
+        claims.extend(ledger.failed());
+        claims.extend(model.without_status.iter().copied());
+        *next_call = caller.start(&acting);
+        let (done, _, _, _) = tokio::join!(
+            claims.pass(|address, _| claims::prepare(&acting, *address)),
+            host_subnets.pass(|name, _| publish::host_subnet(&acting, name)),
+            net_namespaces.pass(|name, _| publish::net_namespace(&acting, name)),
+            namespaces.pass(|name, _| publish::namespace(&acting, name)),
+        );
+        done.into_iter().filter_map(|(_, done)| done.ok().flatten()).collect()
+    }
+
+    /// When something is due next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        let Self { due: _, claims, host_subnets, net_namespaces, namespaces, caller: _, next_call } = self;
+        let due =
+            [claims.next_due(), host_subnets.next_due(), net_namespaces.next_due(), namespaces.next_due(), *next_call];
+        due.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,210 @@
+//! Ipam in numbers: the names of the originals, and `portolan_ipam_*`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use portolan_core::ipam::{CallKind, CloudCall, CloudError, NamespaceName, Step};
+use portolan_drivers::cloud::Outcomes;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Metric;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::model::Model;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NamespaceLabel {
+    namespace: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+struct AddressLabel {
+    zone: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabel {
+    node: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SubnetLabel {
+    subnet: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabel {
+    action: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ActionLabel {
+    action: &'static str,
+}
+
+/// What users watch.
+#[derive(Debug, Clone)]
+pub(super) struct Metrics {
+    /// One value under the names of both originals.
+    failures: Metric<NamespaceLabel, Gauge>,
+    addresses: Metric<AddressLabel, Gauge>,
+    node_capacity: Metric<NodeLabel, Gauge>,
+    node_used: Metric<NodeLabel, Gauge>,
+    foreign_addresses: Metric<NodeLabel, Gauge>,
+    subnet_free: Metric<SubnetLabel, Gauge>,
+    calls: Metric<CallLabel, Counter>,
+    call_seconds: Metric<ActionLabel, Histogram, fn() -> Histogram>,
+    throttled: Metric<ActionLabel, Counter>,
+    repairs: Counter,
+    rollbacks: Counter,
+    plan_seconds: Histogram,
+}
+
+impl Metrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        // from 10 ms to 20 s
+        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.01, 2.0, 12));
+        let metrics = Self {
+            failures: Metric::default(),
+            addresses: Metric::default(),
+            node_capacity: Metric::default(),
+            node_used: Metric::default(),
+            foreign_addresses: Metric::default(),
+            subnet_free: Metric::default(),
+            calls: Metric::default(),
+            call_seconds: Metric::new_with_constructor(seconds),
+            throttled: Metric::default(),
+            repairs: Counter::default(),
+            rollbacks: Counter::default(),
+            plan_seconds: Histogram::new(exponential_buckets(0.0001, 4.0, 9)),
+        };
+        let help = "Failed attempts to serve a namespace in a row; 0 once it is served";
+        registry.register("egress_handle_failure", help, metrics.failures.clone());
+        registry.register("egressip_handling_failures", help, metrics.failures.clone());
+        let registry = registry.sub_registry_with_prefix("portolan_ipam");
+        registry.register("addresses", "Recorded addresses by zone and state", metrics.addresses.clone());
+        let help = "Addresses of ours that a node could have";
+        registry.register("node_capacity", help, metrics.node_capacity.clone());
+        registry.register("node_used", "Addresses of ours that a node should have", metrics.node_used.clone());
+        let help = "Secondary addresses of a node that are not ours";
+        registry.register("foreign_addresses", help, metrics.foreign_addresses.clone());
+        registry.register("subnet_free", "Free addresses of a subnet", metrics.subnet_free.clone());
+        registry.register("cloud_calls", "Calls to the cloud by action and result", metrics.calls.clone());
+        registry.register("cloud_call_seconds", "How long calls to the cloud take", metrics.call_seconds.clone());
+        registry.register("throttled", "Calls that the cloud refused for their rate", metrics.throttled.clone());
+        registry.register("drift_repairs", "Addresses put again where they were missing", metrics.repairs.clone());
+        registry.register("rollbacks", "Addresses given back because an assignment failed", metrics.rollbacks.clone());
+        registry.register("plan_seconds", "How long a plan takes", metrics.plan_seconds.clone());
+        metrics
+    }
+
+    /// Another replica leads, and its numbers count.
+    pub(super) fn forget(&self) {
+        self.failures.clear();
+        self.addresses.clear();
+        self.node_capacity.clear();
+        self.node_used.clear();
+        self.foreign_addresses.clear();
+        self.subnet_free.clear();
+    }
+
+    pub(super) fn planned(&self, took: Duration) {
+        self.plan_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn failures(&self, namespace: &NamespaceName, count: Option<i64>) {
+        let label = NamespaceLabel { namespace: namespace.to_string() };
+        match count {
+            Some(count) => drop(self.failures.get_or_create(&label).set(count)),
+            None => drop(self.failures.remove(&label)),
+        }
+    }
+
+    pub(super) fn described(&self, took: Duration, result: &'static str) {
+        self.call("describe", result, took);
+    }
+
+    pub(super) fn called(&self, call: &CloudCall, outcomes: &Outcomes, took: Duration) {
+        let action = match call.kind {
+            CallKind::Assign => "assign",
+            CallKind::Take => "take",
+            CallKind::Release => "release",
+        };
+        let failed = outcomes.values().find_map(|outcome| outcome.as_ref().err());
+        let result = match failed {
+            Some(error) => error.reason(),
+            None if outcomes.is_empty() => CloudError::Transient.reason(),
+            None => "Ok",
+        };
+        self.call(action, result, took);
+    }
+
+    fn call(&self, action: &'static str, result: &'static str, took: Duration) {
+        self.calls.get_or_create(&CallLabel { action, result }).inc();
+        self.call_seconds.get_or_create(&ActionLabel { action }).observe(took.as_secs_f64());
+        if result == CloudError::Throttled.reason() {
+            self.throttled.get_or_create(&ActionLabel { action }).inc();
+        }
+    }
+
+    pub(super) fn step(&self, step: Step) {
+        match step {
+            Step::Repair => drop(self.repairs.inc()),
+            Step::RollBack => drop(self.rollbacks.inc()),
+            Step::Reserve
+            | Step::Adopt
+            | Step::Target
+            | Step::Move
+            | Step::Attached
+            | Step::Published
+            | Step::Release
+            | Step::Gone
+            | Step::Block => {}
+        }
+    }
+
+    /// Shows how many addresses there are, and how many there could be.
+    pub(super) fn show(&self, model: &Model) {
+        let mut addresses: BTreeMap<AddressLabel, i64> = BTreeMap::new();
+        let mut used: BTreeMap<&str, i64> = BTreeMap::new();
+        for claim in model.journal.claims.values() {
+            let label = AddressLabel { zone: claim.spec.zone.to_string(), state: claim.status.state.as_str() };
+            *addresses.entry(label).or_default() += 1;
+            let nodes: BTreeSet<_> = claim.hosts().collect();
+            for node in nodes {
+                *used.entry(node).or_default() += 1;
+            }
+        }
+        self.addresses.clear();
+        for (label, count) in addresses {
+            self.addresses.get_or_create(&label).set(count);
+        }
+        for metric in [&self.node_capacity, &self.node_used, &self.foreign_addresses] {
+            metric.clear();
+        }
+        let cloud = model.world.cloud.as_ref();
+        for (name, node) in model.world.nodes.iter().filter(|(_, node)| node.compute) {
+            let seen = node.instance.as_ref().and_then(|instance| cloud?.nodes.get(instance));
+            let Some(interface) = seen.and_then(|seen| seen.what.interface.as_ref()) else { continue };
+            let ours = |address: &_| model.journal.claims.contains_key(address);
+            let foreign = interface.secondary.iter().filter(|address| !ours(address)).count();
+            let limit = seen.map_or(0, |seen| usize::from(seen.what.address_limit));
+            let capacity = limit.saturating_sub(1 + usize::from(interface.prefixes) + foreign);
+            let label = NodeLabel { node: name.to_string() };
+            self.node_capacity.get_or_create(&label).set(i64::try_from(capacity).unwrap_or(i64::MAX));
+            self.foreign_addresses.get_or_create(&label).set(i64::try_from(foreign).unwrap_or(i64::MAX));
+            self.node_used.get_or_create(&label).set(used.get(&**name).copied().unwrap_or_default());
+        }
+        self.subnet_free.clear();
+        for (id, seen) in cloud.into_iter().flat_map(|cloud| &cloud.subnets) {
+            // the cloud keeps five for itself
+            let size = 1_i64 << (32 - u32::from(seen.what.cidr.prefix_len()));
+            let taken = i64::try_from(seen.what.used.len()).unwrap_or(i64::MAX);
+            self.subnet_free.get_or_create(&SubnetLabel { subnet: id.to_string() }).set((size - 5 - taken).max(0));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Ipam: egress addresses for annotated namespaces, attached to nodes on a cloud and published to OpenShift SDN.
+//!
+//! ```text
+//!   Namespace 1--* AddressClaim *--1 Node 1--1 HostSubnet
+//!             1--1 NetNamespace         1--1 instance on the cloud
+//!
+//!   API server --watch--> Cache --validate--> Model: World, Journal --plan--> actions
+//!   cloud --describe (in the background)-------^                               |
+//!     ^                                                                        |
+//!     '-- calls: assign, take, release <----------- act -----------------------'
+//!         AddressClaims, HostSubnets, NetNamespaces, annotations <--'
+//! ```
+//! The claims are the journal: whatever a call does is recorded in one before it is made, so that a process may end at any
+//! moment. The kinds of OpenShift are never created or deleted. Without them the capability idles.
+
+mod act;
+mod clock;
+mod describe;
+mod events;
+mod failures;
+mod kinds;
+mod metrics;
+mod model;
+mod names;
+mod observe;
+mod settings;
+mod validate;
+
+use std::sync::Arc;
+
+pub use kinds::KINDS;
+pub use observe::Cache;
+use portolan_core::ipam::{Plan, plan};
+use prometheus_client::registry::Registry;
+pub use settings::Options;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tracing::info;
+
+use self::act::{Due, Ledger, Writes};
+use self::clock::Clock;
+use self::describe::{Describer, Source, Wanted};
+use self::events::Reported;
+use self::failures::Failures;
+use self::metrics::Metrics;
+use self::model::Model;
+use crate::runtime::app::Ctx;
+use crate::runtime::due::WriteQueues;
+use crate::runtime::events::Recorder;
+use crate::runtime::lease::Term;
+use crate::runtime::reconcile::{Next, Reconciler};
+use crate::runtime::tasks::Tasks;
+use crate::runtime::write::Writer;
+
+/// Starts the loop on the process's tasks.
+pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
+    let mut watches = ctx.watches();
+    let cache = Cache::watched(&mut watches);
+    let ipam = Ipam {
+        cache: cache.clone(),
+        writer: ctx.writer("ipam"),
+        recorder: ctx.recorder("ipam"),
+        metrics: Metrics::register(registry),
+        queues: ctx.write_queues(&watches),
+        tasks: ctx.tasks.clone(),
+        wake: watches.waker(),
+        clock: Clock::start(),
+        options,
+        term: None,
+    };
+    ctx.tasks.spawn("ipam", ctx.reconciles("ipam").run(watches, ipam));
+    cache
+}
+
+struct Ipam {
+    cache: Cache,
+    writer: Writer,
+    recorder: Recorder,
+    metrics: Metrics,
+    queues: WriteQueues,
+    tasks: Tasks,
+    wake: Arc<Notify>,
+    clock: Clock,
+    options: Options,
+    /// None while another replica leads.
+    term: Option<TermState>,
+}
+
+/// What this replica knows and has yet to do since it began to lead.
+struct TermState {
+    model: Option<Model>,
+    plan: Plan,
+    ledger: Ledger,
+    writes: Writes,
+    describer: Describer,
+    reported: Reported,
+    failures: Failures,
+    idles: bool,
+}
+
+impl Reconciler for Ipam {
+    fn begin(&mut self, term: &Term) {
+        let Self { metrics, queues, tasks, wake, clock, options, .. } = &*self;
+        let source = Source {
+            cloud: options.cloud.clone(),
+            clock: *clock,
+            verify_interval: options.verify_interval,
+            metrics: metrics.clone(),
+            wake: wake.clone(),
+        };
+        self.term = Some(TermState {
+            model: None,
+            plan: Plan::default(),
+            ledger: Ledger::new(*clock),
+            writes: Writes::new(queues, options, term.clone(), wake.clone(), metrics.clone()),
+            describer: Describer::start(tasks, source),
+            reported: Reported::default(),
+            failures: Failures::default(),
+            idles: false,
+        });
+    }
+
+    fn end(&mut self) {
+        self.term = None;
+        self.metrics.forget();
+    }
+
+    async fn reconcile(&mut self) -> Next {
+        let Self { cache, writer, recorder, metrics, clock, options, term, .. } = self;
+        let Some(TermState { model, plan: last, ledger, writes, describer, reported, failures, idles }) = term else {
+            return Next::OnChange;
+        };
+        let now = clock.now();
+
+        // observe, validate (no client): what cannot be read stays as it was
+        let changes = cache.take_changes();
+        let is_first = model.is_none();
+        let model = model.get_or_insert_with(|| Model::whole(cache, options, now));
+        let followed = model.follow(cache, &changes, now);
+        if !model.is_served() {
+            if !std::mem::replace(idles, true) {
+                info!("ipam idles: there are no NetNamespaces and HostSubnets of network.openshift.io/v1");
+            }
+            return Next::OnChange;
+        }
+        let resumes = std::mem::take(idles);
+        let descriptions = describer.take();
+        let ended = ledger.take_changed();
+        let is_due = last.wake.is_some_and(|wake| wake <= now);
+        let differs = is_first || resumes || followed.changed || ended || is_due || !descriptions.is_empty();
+        for description in descriptions {
+            model.described(description);
+        }
+
+        // plan (no client; cannot fail)
+        if differs {
+            let began = Instant::now();
+            model.world.now = now;
+            *last = ledger.read(|calls| plan(&model.world, &model.journal, calls));
+            metrics.planned(began.elapsed());
+            metrics.show(model);
+            reported.follow(recorder, cache, last);
+            failures.follow(metrics, model, last, &ledger.take_uncounted());
+            writes.plan(Due::of(std::mem::take(&mut last.actions)));
+        }
+
+        // act (client): each object by itself
+        for done in writes.act(writer, cache, model, ledger).await {
+            metrics.step(done.step);
+            events::done(recorder, cache, &done);
+        }
+
+        // what to look at next
+        let awaiting = last.awaiting.iter().filter(|instance| !ledger.is_busy(instance)).cloned();
+        let wanted = Wanted { instances: model.instances(), awaiting: awaiting.collect() };
+        describer.want(wanted, is_first || resumes || followed.nodes, ended);
+        Next::at_earliest([writes.next_due(), last.wake.map(|wake| clock.instant(wake))])
+    }
+}

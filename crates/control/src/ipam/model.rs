@@ -1,0 +1,187 @@
+//! Stores and descriptions of the cloud -> the planner's world and journal, whole at first and then change by change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use portolan_core::ipam::{Cloud, InstanceId, Journal, Moment, Seen, World};
+use portolan_core::select::Selector;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::describe::Description;
+use super::observe::{Cache, Changes};
+use super::settings::Options;
+use super::validate;
+use crate::runtime::store::{Key, Store};
+use crate::runtime::watch::Kind;
+
+/// What the planner is given.
+pub(super) struct Model {
+    pub(super) world: World,
+    pub(super) journal: Journal,
+    /// Claims whose status was not written since they were created.
+    pub(super) without_status: BTreeSet<Ipv4Addr>,
+    selector: Selector,
+}
+
+/// What following changes came to.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Followed {
+    /// Something differs for the planner.
+    pub(super) changed: bool,
+    /// A node came, went or changed, so the cloud may have, too.
+    pub(super) nodes: bool,
+}
+
+impl Model {
+    /// Reads all objects.
+    pub(super) fn whole(cache: &Cache, options: &Options, now: Moment) -> Self {
+        let mut model = Self {
+            world: World { seed: seed(cache), now, options: options.planner(), ..World::default() },
+            journal: Journal::default(),
+            without_status: BTreeSet::new(),
+            selector: options.node_selector.clone(),
+        };
+        let all = Changes {
+            namespaces: keys(&cache.namespaces),
+            nodes: keys(&cache.nodes),
+            claims: keys(&cache.claims),
+            net_namespaces: keys(&cache.net_namespaces),
+            host_subnets: keys(&cache.host_subnets),
+        };
+        model.follow(cache, &all, now);
+        model
+    }
+
+    /// Applies changes.
+    pub(super) fn follow(&mut self, cache: &Cache, changes: &Changes, now: Moment) -> Followed {
+        let World { namespaces, nodes, net_namespaces, host_subnets, .. } = &mut self.world;
+        let mut followed = Followed::default();
+        follow(&cache.namespaces, &changes.namespaces, namespaces, &mut followed.changed, |object, _| {
+            validate::namespace(object)
+        });
+        follow(&cache.net_namespaces, &changes.net_namespaces, net_namespaces, &mut followed.changed, |object, _| {
+            validate::net_namespace(object)
+        });
+        follow(&cache.host_subnets, &changes.host_subnets, host_subnets, &mut followed.changed, |object, _| {
+            validate::host_subnet(object)
+        });
+        let selector = &self.selector;
+        follow(&cache.nodes, &changes.nodes, nodes, &mut followed.nodes, |object, before| {
+            validate::node(object, selector, before, now)
+        });
+        followed.changed |= followed.nodes | self.follow_claims(cache, &changes.claims);
+        followed
+    }
+
+    fn follow_claims(&mut self, cache: &Cache, changes: &BTreeSet<Arc<Key>>) -> bool {
+        if changes.is_empty() {
+            return false;
+        }
+        let unreadable = unreadable(&cache.claims);
+        let mut changed = false;
+        for key in changes {
+            let Some(address) = validate::address_of(&key.name) else { continue };
+            let object = cache.claims.get(key);
+            let claim = object.as_ref().and_then(|object| validate::claim(object));
+            let is_other = claim.is_none() && (object.is_some() || unreadable.contains(&**key));
+            changed |= self.journal.claims.get(&address) != claim.as_ref();
+            changed |= self.journal.other_use.contains(&address) != is_other;
+            let lacks_status = object.is_some_and(|object| validate::has_no_status(&object));
+            set(&mut self.without_status, address, lacks_status);
+            set(&mut self.journal.other_use, address, is_other);
+            match claim {
+                Some(claim) => drop(self.journal.claims.insert(address, claim)),
+                None => drop(self.journal.claims.remove(&address)),
+            }
+        }
+        changed
+    }
+
+    /// Takes what the cloud described. Instances that were asked for and are not there are gone.
+    pub(super) fn described(&mut self, description: Description) {
+        let Description { began, asked, report, subnets } = description;
+        let Some(subnets) = subnets else {
+            let Some(cloud) = &mut self.world.cloud else { return };
+            cloud.nodes.retain(|id, _| !asked.contains(id) || report.unanswered.contains(id));
+            cloud.nodes.extend(report.nodes.into_iter().map(|what| (what.instance.clone(), Seen { what, began })));
+            return;
+        };
+        let before = self.world.cloud.take().unwrap_or_default();
+        let mut nodes: BTreeMap<InstanceId, Seen<_>> = before.nodes;
+        nodes.retain(|id, _| report.unanswered.contains(id));
+        nodes.extend(report.nodes.into_iter().map(|what| (what.instance.clone(), Seen { what, began })));
+        // Subnets of instances that did not answer stay as they were.
+        let mut known = before.subnets;
+        known.retain(|id, _| nodes.values().any(|node| node.what.subnet == *id));
+        known.extend(subnets.into_iter().map(|what| (what.id.clone(), Seen { what, began })));
+        self.world.cloud = Some(Cloud { nodes, subnets: known });
+    }
+
+    /// Instances of nodes, and those that calls of the journal named.
+    pub(super) fn instances(&self) -> BTreeSet<InstanceId> {
+        let of_nodes = self.world.nodes.values().filter_map(|node| node.instance.clone());
+        let claims = self.journal.claims.values();
+        let called = claims.flat_map(|claim| claim.status.calls().map(|target| target.instance.clone()));
+        of_nodes.chain(called).collect()
+    }
+
+    /// False if the cluster has no OpenShift SDN that could use addresses.
+    pub(super) fn is_served(&self) -> bool {
+        !self.world.net_namespaces.is_empty() || !self.world.host_subnets.is_empty()
+    }
+}
+
+/// Brings a map to what a store shows. An object that cannot be read stays as it was last read.
+fn follow<K: Kind, V: PartialEq>(
+    store: &Store<K>,
+    changes: &BTreeSet<Arc<Key>>,
+    known: &mut BTreeMap<Arc<str>, V>,
+    changed: &mut bool,
+    read: impl Fn(&K, Option<&V>) -> V,
+) {
+    if changes.is_empty() {
+        return;
+    }
+    let unreadable = unreadable(store);
+    for key in changes {
+        let before = known.get(key.name.as_str());
+        match store.get(key) {
+            Some(object) => {
+                let now = read(&object, before);
+                if before != Some(&now) {
+                    *changed = true;
+                    known.insert(key.name.as_str().into(), now);
+                }
+            }
+            None if unreadable.contains(&**key) => {}
+            None => *changed |= known.remove(key.name.as_str()).is_some(),
+        }
+    }
+}
+
+fn set(members: &mut BTreeSet<Ipv4Addr>, address: Ipv4Addr, is_member: bool) {
+    if is_member {
+        members.insert(address);
+    } else {
+        members.remove(&address);
+    }
+}
+
+fn keys<K: Kind>(store: &Store<K>) -> BTreeSet<Arc<Key>> {
+    let mut keys: BTreeSet<Arc<Key>> = store.undecodable().into_iter().map(|bad| Arc::new(bad.key)).collect();
+    store.for_each_key(|key| {
+        keys.insert(key.clone());
+    });
+    keys
+}
+
+fn unreadable<K: Kind>(store: &Store<K>) -> BTreeSet<Key> {
+    store.undecodable().into_iter().map(|bad| bad.key).collect()
+}
+
+/// Equal on every replica and after every restart: derived from the uid of `kube-system`.
+fn seed(cache: &Cache) -> u64 {
+    let system = cache.namespaces.get(&Key::of_cluster("kube-system"));
+    xxh3_64(system.and_then(|namespace| namespace.metadata.uid.clone()).unwrap_or_default().as_bytes())
+}
