@@ -7,6 +7,7 @@ mod crashes;
 mod egress;
 mod examples;
 mod harness;
+mod ipam;
 mod leadership;
 mod mesh;
 mod mirror;

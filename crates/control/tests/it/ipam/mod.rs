@@ -1,0 +1,7 @@
+//! Ipam: namespaces, nodes and OpenShift's objects on an API server, instances on a stand-in for EC2.
+
+mod assign;
+mod crashes;
+mod harness;
+mod nodes;
+mod release;
