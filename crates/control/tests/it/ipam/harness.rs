@@ -11,7 +11,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use portolan_api::address_claim::AddressClaim;
-use portolan_api::ipam::{CloudState, HostSubnet, NetNamespace};
+use portolan_api::ipam::{CloudAttachment, CloudState, HostSubnet, NetNamespace};
 use portolan_control::ipam;
 use portolan_control::runtime::app::Process;
 use portolan_drivers::cloud::AwsCloud;
@@ -232,10 +232,14 @@ impl World {
             if cloud.is_some_and(|cloud| cloud.gone) {
                 continue;
             }
-            if cloud.is_none_or(|cloud| cloud.state != CloudState::Published) {
+            let node = claim.spec.cloud.clone().unwrap_or_default().node;
+            // The spec is written first, so it may be ahead of the status.
+            let is_there =
+                |cloud: &CloudAttachment| cloud.state == CloudState::Published && cloud.node.as_ref() == Some(&node);
+            if !cloud.is_some_and(is_there) {
                 return Ok(None);
             }
-            nodes.insert(*address, claim.spec.cloud.clone().unwrap_or_default().node);
+            nodes.insert(*address, node);
         }
         let addresses: Vec<String> = nodes.keys().map(Ipv4Addr::to_string).collect();
         let net_namespace = self.net_namespaces().get(namespace).await?;

@@ -38,7 +38,7 @@ async fn whoever_opts_out_gives_everything_back_and_foreign_addresses_stay(backe
     operator.stop().await
 }
 
-/// Somebody deletes a claim: its address is released in order, and the namespace gets another one.
+/// Somebody deletes a claim: its address is released in order, and then given to the namespace again.
 async fn a_deleted_claim_is_made_good(backend: Backend) -> anyhow::Result<()> {
     let world = World::new(backend, &[2]).await?;
     let operator = world.operator().await?;
