@@ -542,8 +542,11 @@ async fn endpoints_follow_the_exporters_and_are_labelled_in_every_cluster(backen
             assert!(nodes.into_iter().all(|has_node| has_node == is_own), "{slice:?}");
         }
     }
-    let unmet = pair.world.remote_status("east").await?.unmet;
-    assert!(unmet.iter().any(|one| one.name == "web" && one.reason == "AddressNotAllowed"), "{unmet:?}");
+    eventually("the RemoteCluster says which addresses are not allowed", async || {
+        let unmet = pair.world.remote_status("east").await?.unmet;
+        Ok(unmet.iter().any(|one| one.name == "web" && one.reason == "AddressNotAllowed"))
+    })
+    .await?;
     pair.api::<EndpointSlice>(East).delete("web-pods", &DeleteParams::default()).await?;
     pair.endpoints_are(West, "web", &["west 10.1.0.1:8080"]).await?;
     pair.unexport(West, "web").await?;
