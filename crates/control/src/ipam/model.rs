@@ -132,7 +132,7 @@ impl Model {
     }
 }
 
-/// Brings a map to what a store shows. An object that cannot be read stays as it was last read.
+/// Updates a map from a store. An object that cannot be read stays as it was last read.
 fn follow<K: Kind, V: PartialEq>(
     store: &Store<K>,
     changes: &BTreeSet<Arc<Key>>,

@@ -91,7 +91,7 @@ impl CloudError {
         }
     }
 
-    /// True if the call may have happened although it failed: only a describe can tell.
+    /// True if the call may have happened although it failed: only a describe shows it.
     pub const fn may_have_happened(&self) -> bool {
         matches!(self, Self::Transient | Self::Unknown { .. })
     }

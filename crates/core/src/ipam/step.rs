@@ -67,7 +67,7 @@ impl<'a> Draft<'a> {
         None
     }
 
-    /// Brings a wanted address to where it should be. `may_start`: a first call may be made.
+    /// Next step of a wanted address towards its node. `may_start`: a first call may be made.
     pub(super) fn advance(&mut self, address: Ipv4Addr, claim: &Claim, barred: &[NodeId], may_start: bool) {
         let status = &claim.status;
         if status.state == State::Reserved && !may_start {

@@ -232,7 +232,7 @@ impl Lab {
                 "addresses removed in the console"
             }
             (4, Some(instance), _) => {
-                // On the very interface that the journal names, nobody could tell whose call it was: these addresses
+                // On the very interface that the journal names, the caller could not be identified: these addresses
                 // are never drawn, as another capability claims them.
                 let third = address.octets()[2];
                 let last = 250 + u8::try_from(self.below(5)).unwrap();

@@ -103,7 +103,7 @@ impl AwsCloud {
         .await
     }
 
-    /// Asks for the limits of types that are not known yet. Those that EC2 does not tell are in our table.
+    /// Asks for the limits of types that are not known yet. Those that EC2 does not return are in our table.
     async fn fill_limits(&self, nodes: &mut BTreeMap<InstanceId, CloudNode>) {
         let types: BTreeSet<Arc<str>> = nodes.values().map(|node| node.instance_type.clone()).collect();
         let unknown: Vec<Arc<str>> = {
@@ -121,7 +121,7 @@ impl AwsCloud {
             let mut limits = self.memory.limits.lock();
             match read {
                 Ok(read) => limits.extend(read),
-                // It will not be told later either.
+                // A later request would not return it either.
                 Err(failure) if matches!(failure.meaning(), Meaning::Denied | Meaning::Unclear) => {
                     limits.extend(batch.iter().map(|name| (name.clone(), address_limit(name))));
                 }

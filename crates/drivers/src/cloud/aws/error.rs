@@ -107,7 +107,7 @@ pub(super) enum Meaning {
     InUse,
     /// The call would have been allowed.
     DryRun,
-    /// Only a look at the interface and its subnet tells.
+    /// Only a look at the interface and its subnet shows it.
     Unclear,
 }
 

@@ -257,7 +257,7 @@ impl FakeEc2 {
         set(&mut self.account.lock().disrupted.wholly, zone, blacked_out);
     }
 
-    /// At the n-th write from now on, the caller is told to die, and hears nothing after that phase until
+    /// At the n-th write from now on, the caller is killed, and gets no answer after that phase until
     /// [`revive`](Self::revive).
     pub fn kill_at_write(&self, number: u32, phase: Phase) -> oneshot::Receiver<()> {
         let (killed, receiver) = oneshot::channel();

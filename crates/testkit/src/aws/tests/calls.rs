@@ -111,7 +111,7 @@ async fn rule_21_faults_follow_a_script() -> anyhow::Result<()> {
     let started = Instant::now();
     assert_eq!(lab.call(assign, &parameters).await.status, 200);
     assert!(started.elapsed() >= Duration::from_millis(200));
-    // A caller that dies hears nothing any more.
+    // A caller that was killed gets no more answers.
     for (phase, address, is_done, is_heard) in [
         (Phase::BeforeSend, "10.0.0.60", false, false),
         (Phase::AfterCommit, "10.0.0.61", true, false),

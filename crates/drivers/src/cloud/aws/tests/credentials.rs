@@ -31,7 +31,7 @@ impl Lab {
         Ok(path)
     }
 
-    /// Makes one call, and tells where its keys came from.
+    /// Makes one call, and returns where its keys came from.
     async fn source(&self, settings: AwsSettings) -> anyhow::Result<CredentialsSource> {
         let cloud = AwsCloud::new(settings, AwsOptions::default()).await?;
         self.call(&cloud).await?;
