@@ -8,6 +8,7 @@
 //!   cli --> commands --> cluster, output --> printer --> outcome --> program
 //! ```
 
+mod aws;
 mod barrelman;
 mod cli;
 mod cluster;

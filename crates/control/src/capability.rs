@@ -5,10 +5,11 @@ use prometheus_client::registry::Registry;
 use crate::runtime::app::Ctx;
 use crate::runtime::capability::{Capability, Starter};
 use crate::runtime::webhook::{self, Webhooks};
-use crate::{egress, mesh, mirror};
+use crate::{egress, ipam, mesh, mirror};
 
 /// Every capability. A new one is a line here.
-pub const CAPABILITIES: &[&Capability] = &[&egress::CAPABILITY, &mesh::CAPABILITY, &mirror::CAPABILITY];
+pub const CAPABILITIES: &[&Capability] =
+    &[&egress::CAPABILITY, &ipam::CAPABILITY, &mesh::CAPABILITY, &mirror::CAPABILITY];
 
 /// Starts capabilities, and the webhook server with their handlers if there is to be one.
 pub fn start(
@@ -33,7 +34,9 @@ mod tests {
     #[test]
     fn the_kinds_of_ours_are_those_of_the_custom_resource_definitions() {
         let mut defined: BTreeMap<String, (String, String, bool)> = BTreeMap::new();
-        for definition in portolan_api::crds().into_iter().chain(portolan_api::mcs_crds()) {
+        for definition in
+            portolan_api::crds().into_iter().chain(portolan_api::mcs_crds()).chain(portolan_api::openshift_crds())
+        {
             let spec = definition.spec;
             let served = spec.versions.iter().find(|version| version.served).map(|version| version.name.clone());
             let name = format!("{}.{}", spec.names.plural, spec.group);

@@ -114,7 +114,7 @@ pub async fn run(
 
 impl Found {
     fn new(kind: &Kind, leftover: Leftover, objects: usize) -> Self {
-        Self { kind: kind.kind, objects, stays: matches!(leftover, Leftover::Finalizer(_)) }
+        Self { kind: kind.kind, objects, stays: matches!(leftover, Leftover::Finalizer(..)) }
     }
 }
 
@@ -163,7 +163,9 @@ async fn list(client: &Client, kind: &Kind, leftover: Leftover) -> Result<Vec<Dy
 fn is_left(object: &DynamicObject, leftover: Leftover) -> bool {
     match leftover {
         Leftover::Objects(is_ours) => is_ours(object),
-        Leftover::Finalizer(finalizer) => object.finalizers().iter().any(|own| own == finalizer),
+        Leftover::Finalizer(finalizer, is_done_with) => {
+            object.finalizers().iter().any(|own| own == finalizer) && is_done_with(object)
+        }
     }
 }
 
@@ -216,7 +218,7 @@ async fn remove_as_seen(
 ) -> Result<(), kube::Error> {
     let keep: Vec<&String> = match leftover {
         Leftover::Objects(_) => Vec::new(),
-        Leftover::Finalizer(finalizer) => object.finalizers().iter().filter(|own| *own != finalizer).collect(),
+        Leftover::Finalizer(finalizer, _) => object.finalizers().iter().filter(|own| *own != finalizer).collect(),
     };
     let (name, metadata) = (object.name_any(), &object.metadata);
     let mut version = metadata.resource_version.clone();
@@ -225,7 +227,7 @@ async fn remove_as_seen(
         let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         version = patched.metadata.resource_version;
     }
-    if matches!(leftover, Leftover::Finalizer(_)) || metadata.deletion_timestamp.is_some() {
+    if matches!(leftover, Leftover::Finalizer(..)) || metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let as_seen = Preconditions { resource_version: version, uid: metadata.uid.clone() };

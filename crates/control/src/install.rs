@@ -29,7 +29,7 @@ pub async fn definitions(client: &Client) -> Result<(), Error> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut definitions = portolan_api::crds();
-    for definition in portolan_api::mcs_crds() {
+    for definition in portolan_api::mcs_crds().into_iter().chain(portolan_api::openshift_crds()) {
         // They are not ours: if they are there, they stay as they are.
         let found = api.get_opt(&definition.name_any()).await;
         if found.is_ok_and(|found| found.is_none()) {

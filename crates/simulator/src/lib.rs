@@ -5,12 +5,14 @@
 //! | [`cluster`] | an API server with Ready nodes |
 //! | [`kubelets`] | the kubelets of those nodes: pods are Running without running anything |
 //! | [`agents`] | the egress agents of nodes: their part of the status, without a data path |
+//! | [`openshift`] | OpenShift SDN and a cloud in memory, for ipam: no data path |
 //! | [`remotes`] | further clusters, for the mirror to read |
 //! | [`pods`] | a kubelet for pods of our own image, which run as processes of this machine |
 
 pub mod agents;
 pub mod cluster;
 pub mod kubelets;
+pub mod openshift;
 pub mod pods;
 pub mod remotes;
 

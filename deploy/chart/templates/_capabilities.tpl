@@ -1,6 +1,6 @@
 {{- /* Written by `cargo xtask manifests`: changes made here are lost. */}}
 {{- define "portolan.capabilities" -}}
-{{- if ne (join "," .Values.capabilities) "egress,mesh,mirror" }}
+{{- if ne (join "," .Values.capabilities) "egress,ipam,mesh,mirror" }}
 - name: PORTOLAN_CAPABILITIES
   value: {{ join "," .Values.capabilities | quote }}
 {{- end }}
@@ -11,6 +11,26 @@
 {{- if not .Values.egress.ipv6 }}
 - name: PORTOLAN_EGRESS_NO_IPV6
   value: "true"
+{{- end }}
+{{- if and .Values.ipam.nodeSelector (ne .Values.ipam.nodeSelector "node-role.kubernetes.io/worker") }}
+- name: PORTOLAN_IPAM_NODE_SELECTOR
+  value: {{ .Values.ipam.nodeSelector | quote }}
+{{- end }}
+{{- if and .Values.ipam.nodeGrace (ne .Values.ipam.nodeGrace "30s") }}
+- name: PORTOLAN_IPAM_NODE_GRACE
+  value: {{ .Values.ipam.nodeGrace | quote }}
+{{- end }}
+{{- if and .Values.ipam.partial (ne .Values.ipam.partial "refuse") }}
+- name: PORTOLAN_IPAM_PARTIAL
+  value: {{ .Values.ipam.partial | quote }}
+{{- end }}
+{{- if and .Values.ipam.verifyInterval (ne .Values.ipam.verifyInterval "1m") }}
+- name: PORTOLAN_IPAM_VERIFY_INTERVAL
+  value: {{ .Values.ipam.verifyInterval | quote }}
+{{- end }}
+{{- if and .Values.ipam.clusterTag (ne .Values.ipam.clusterTag "") }}
+- name: PORTOLAN_IPAM_CLUSTER_TAG
+  value: {{ .Values.ipam.clusterTag | quote }}
 {{- end }}
 {{- if and .Values.clusterDomain (ne .Values.clusterDomain "cluster.local") }}
 - name: PORTOLAN_CLUSTER_DOMAIN

@@ -38,7 +38,7 @@ const LAYERS: &[Layer] = &[
     Layer { package: "portolan-apiserver", knows: &["portolan-certs"] },
     Layer {
         package: "portolan-simulator",
-        knows: &["portolan-api", "portolan-apiserver", "portolan-control", "portolan-core"],
+        knows: &["portolan-api", "portolan-apiserver", "portolan-control", "portolan-core", "portolan-drivers"],
     },
     Layer { package: "portolan-bench", knows: &[] },
     Layer {

@@ -11,13 +11,15 @@ use crate::printer::Printer;
 /// Print the custom resource definitions as YAML
 ///
 /// They go to stdout, or with --output-dir into one file each, whose names go to stdout. Those of the Multi-Cluster
-/// Services API belong to Kubernetes and may be installed already, with more versions: they are printed only if asked for.
+/// Services API belong to Kubernetes and may be installed already, with more versions, and those of OpenShift belong to
+/// OpenShift: they are printed only if asked for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   portolan crds | kubectl apply --server-side -f -
   portolan crds --output-dir deploy/crds
-  portolan crds --mcs | kubectl create -f -")]
+  portolan crds --mcs | kubectl create -f -
+  portolan crds --openshift | kubectl create -f -")]
 pub(crate) struct Args {
     /// Folder to write one file per kind to; created if missing
     #[arg(long, value_name = "DIR", help_heading = "Output")]
@@ -26,11 +28,19 @@ pub(crate) struct Args {
     /// Print ServiceExport and ServiceImport instead, for clusters that do not have them
     #[arg(long, help_heading = "Output")]
     mcs: bool,
+
+    /// Print NetNamespace and HostSubnet of OpenShift instead, for tests on clusters that do not have them
+    #[arg(long, conflicts_with = "mcs", help_heading = "Output")]
+    openshift: bool,
 }
 
 pub(crate) fn run(args: Args, printer: &Printer) -> Result<Exit, Failure> {
-    let Args { output_dir, mcs } = args;
-    let crds = if mcs { portolan_api::mcs_crds() } else { portolan_api::crds() };
+    let Args { output_dir, mcs, openshift } = args;
+    let crds = match (mcs, openshift) {
+        (true, _) => portolan_api::mcs_crds(),
+        (false, true) => portolan_api::openshift_crds(),
+        (false, false) => portolan_api::crds(),
+    };
     match output_dir {
         Some(folder) => {
             for file in write(&crds, &folder)? {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use clap::ArgMatches;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use portolan_control::runtime::app::{Options, Process};
-use portolan_control::runtime::capability::{Capability, OptionsError, Platform, Starter, names};
+use portolan_control::runtime::capability::{Capability, CloudSource, OptionsError, Platform, Starter, names};
 use portolan_control::runtime::{lease, webhook};
 
+use crate::aws;
 use crate::cluster::ClusterArgs;
 use crate::help::change_arg;
 use crate::logs;
@@ -188,7 +189,8 @@ pub(crate) fn run(args: Args, flags: &ArgMatches, table: &[&Capability], program
     let runtime = tokio::runtime::Runtime::new().map_err(|cause| failed(cause.to_string()))?;
     runtime.block_on(async {
         let (client, api_server) = cluster.client_and_address().await?;
-        let platform = Platform { api_server, loopback_pods: None, namespace: lease_namespace };
+        let cloud = CloudSource::Aws(Box::new(aws::settings()));
+        let platform = Platform { api_server, loopback_pods: None, namespace: lease_namespace, cloud };
         let starters = configured(&chosen, flags, &platform).map_err(|cause| unusable(&cause, hint()))?;
         let mut started = Ok(None);
         let process = Process::start(client, options, |ctx, registry| {

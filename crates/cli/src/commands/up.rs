@@ -2,16 +2,18 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{DynamicObject, ObjectMeta, TypeMeta};
 use portolan_control::install;
 use portolan_control::query::list_of;
 use portolan_control::runtime::app::{self, Process};
-use portolan_control::runtime::capability::{Capability, Platform, Starter, names};
+use portolan_control::runtime::capability::{Capability, CloudSource, Platform, Starter, names};
 use portolan_simulator::cluster::{Cluster, Network, Options};
 use portolan_simulator::remotes::{self, Remotes};
-use portolan_simulator::{agents, pods};
+use portolan_simulator::{agents, openshift, pods};
+use serde_json::json;
 
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
@@ -22,7 +24,8 @@ use crate::program::Program;
 /// No cluster is needed, and kubectl works against it. It writes a kubeconfig, simulates three Ready nodes and runs
 /// until Ctrl-C. Egress runs with simulated node agents: all objects behave as on a cluster, but no packets flow. The
 /// mesh runs with real proxies: pods whose containers all have image `portolan` run as local processes, each pod with
-/// its own loopback address (127.77.x.y), and packets flow. With `--remotes` the mirror has clusters to read: further
+/// its own loopback address (127.77.x.y), and packets flow. Ipam has a cloud in memory, and the objects of OpenShift that
+/// it needs: annotated namespaces get addresses, which no packet leaves with. With `--remotes` the mirror has clusters to read: further
 /// embedded API servers with nodes and Services, each with a kubeconfig of its own; a mirror's endpoints are addresses
 /// of simulated nodes. It is for one machine; for more, run the operator on Kubernetes.
 #[derive(Debug, clap::Args)]
@@ -132,8 +135,13 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
             folder: folder.path().to_owned(),
             namespace: String::new(),
         };
-        let platform =
-            Platform { api_server: None, loopback_pods: Some(claim.range.into()), namespace: NAMESPACE.to_owned() };
+        let cloud = openshift::cloud(nodes).map_err(|error| failed(&error, program))?;
+        let platform = Platform {
+            api_server: None,
+            loopback_pods: Some(claim.range.into()),
+            namespace: NAMESPACE.to_owned(),
+            cloud: CloudSource::Memory(Arc::new(cloud)),
+        };
         let starters: Result<Vec<Starter>, _> =
             table.iter().map(|capability| (capability.configure)(&capability.defaults(), &platform)).collect();
         let starters = starters.map_err(|error| failed(&error, program))?;
@@ -141,6 +149,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
         let process = Process::start(client, alone(), |ctx, registry| {
             started = portolan_control::start(starters, None, ctx, registry);
             agents::start(ctx);
+            openshift::start(ctx);
             pods::start(ctx, pods);
             remotes.follow(ctx);
         })
@@ -169,14 +178,20 @@ fn alone() -> app::Options {
     }
 }
 
-/// The simulated nodes are the gateway nodes of the examples.
+/// The simulated nodes are the gateway nodes of the examples, and workers on a cloud.
 fn labelled_nodes() -> Vec<DynamicObject> {
     let node = |number| {
         let types = TypeMeta { api_version: "v1".to_owned(), kind: "Node".to_owned() };
-        let labels = [("egress".to_owned(), "true".to_owned())].into();
+        let labels = [
+            ("egress", "true"),
+            ("node-role.kubernetes.io/worker", ""),
+            ("topology.kubernetes.io/zone", openshift::zone(number)),
+        ];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let metadata =
             ObjectMeta { name: Some(format!("node-{number}")), labels: Some(labels), ..ObjectMeta::default() };
-        DynamicObject { types: Some(types), metadata, data: serde_json::json!({}) }
+        let spec = json!({ "spec": { "providerID": openshift::provider_id(number) } });
+        DynamicObject { types: Some(types), metadata, data: spec }
     };
     (1..=NODES).map(node).collect()
 }
@@ -196,6 +211,7 @@ fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool, table: &[&Capa
          \n  kubectl label node node-1 portolan.dev/egress-drain=true    and its addresses move\
          \n  portolan why policy default/web                         explains each step\
          \n  kubectl apply -f examples/mesh-1                        starts real proxies on this machine\
+         \n  kubectl apply -f examples/ipam/namespace.yaml           namespaces get egress addresses of a cloud in memory\
          {more}\n\
          \nCtrl-C stops it"
     )

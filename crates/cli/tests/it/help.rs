@@ -70,7 +70,7 @@ fn a_command_with_flags_shows_headings_environment_and_values() {
     for part in [
         "Capabilities:\n      --capabilities <NAME>\n",
         "          - egress: Out: fixed source addresses for pods\n",
-        "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress,mesh,mirror]\n",
+        "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress,ipam,mesh,mirror]\n",
         "Webhook:\n      --webhook-secret <NAME>\n",
         "Mesh:\n      --cluster-domain <DOMAIN>\n",
         "Cluster:\n      --kubeconfig <FILE>\n",

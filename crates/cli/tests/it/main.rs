@@ -4,6 +4,7 @@ mod egress;
 mod errors;
 mod generated;
 mod help;
+mod ipam;
 mod mesh;
 mod mirror;
 mod operator;

@@ -16,7 +16,7 @@ pub(super) const KINDS: &[Kind] = &[
         .verbs(&["list", "watch", "update"])
         .status(&["patch"])
         .purpose("Gateways: sets the finalizer and the status")
-        .leaves(Leftover::Finalizer(GATEWAY_FINALIZER)),
+        .leaves(Leftover::Finalizer(GATEWAY_FINALIZER, |_| true)),
     Kind::namespaced(GROUP, VERSION, "EgressPolicy", "egresspolicies")
         .planned()
         .status(&["patch"])
@@ -46,7 +46,7 @@ pub(super) const KINDS: &[Kind] = &[
         .verbs(&["list", "watch", "create", "update", "delete"])
         .purpose("Address claims: the ledger of addresses in use")
         // they stay: a policy that stays must find its address again
-        .leaves(Leftover::Finalizer(ADDRESS_CLAIM_FINALIZER)),
+        .leaves(Leftover::Finalizer(ADDRESS_CLAIM_FINALIZER, |claim| claim.data["spec"]["cloud"].is_null())),
     Kind::cluster("", "v1", "Node", "nodes").planned().purpose("What gateways and policies select"),
     Kind::cluster("", "v1", "Namespace", "namespaces").planned(),
     Kind::namespaced("", "v1", "Pod", "pods").planned(),

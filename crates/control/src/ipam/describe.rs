@@ -61,6 +61,8 @@ struct State {
     /// Something happened to awaited instances: their next state may show at once.
     fresh: bool,
     read: Vec<Description>,
+    /// Why everything could not be read, the last time.
+    problem: Option<CloudError>,
 }
 
 /// Where the reader gets what it needs.
@@ -104,6 +106,11 @@ impl Describer {
         if differs || all || fresh {
             self.shared.changed.notify_one();
         }
+    }
+
+    /// Why everything could not be read since the last call.
+    pub(super) fn take_problem(&self) -> Option<CloudError> {
+        self.shared.state.lock().problem.take()
     }
 
     /// What was read since the last call.
@@ -175,6 +182,8 @@ impl Reader {
                 let pause = self.delays.pause();
                 warn!(%problem, ?pause, "the cloud was not described; it is tried again");
                 self.next_all = Some(Instant::now() + pause);
+                self.shared.state.lock().problem = Some(problem);
+                self.source.wake.notify_one();
             }
         }
     }

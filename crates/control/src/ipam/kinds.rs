@@ -5,7 +5,7 @@ use portolan_api::well_known::ADDRESS_CLAIM_FINALIZER;
 use crate::runtime::capability::{Kind, Leftover};
 
 /// Every kind that ipam reads or writes.
-pub const KINDS: &[Kind] = &[
+pub(super) const KINDS: &[Kind] = &[
     Kind::cluster("", "v1", "Namespace", "namespaces")
         .planned()
         .verbs(&["list", "watch", "patch"])
@@ -21,5 +21,6 @@ pub const KINDS: &[Kind] = &[
         .verbs(&["list", "watch", "create", "update", "delete"])
         .status(&["update"])
         .purpose("The journal of addresses on the cloud")
-        .leaves(Leftover::Finalizer(ADDRESS_CLAIM_FINALIZER)),
+        // one that may be attached keeps its finalizer: it is the only record of the address
+        .leaves(Leftover::Finalizer(ADDRESS_CLAIM_FINALIZER, |claim| claim.data["status"]["cloud"]["gone"] == true)),
 ];

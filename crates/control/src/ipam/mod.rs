@@ -23,12 +23,14 @@ mod metrics;
 mod model;
 mod names;
 mod observe;
+mod options;
+mod query;
 mod settings;
+mod snapshot;
 mod validate;
 
 use std::sync::Arc;
 
-pub use kinds::KINDS;
 pub use observe::Cache;
 use portolan_core::ipam::{Plan, plan};
 use prometheus_client::registry::Registry;
@@ -45,12 +47,24 @@ use self::failures::Failures;
 use self::metrics::Metrics;
 use self::model::Model;
 use crate::runtime::app::Ctx;
+use crate::runtime::capability::Capability;
 use crate::runtime::due::WriteQueues;
 use crate::runtime::events::Recorder;
 use crate::runtime::lease::Term;
 use crate::runtime::reconcile::{Next, Reconciler};
 use crate::runtime::tasks::Tasks;
 use crate::runtime::write::Writer;
+
+/// Ipam as a value.
+pub const CAPABILITY: Capability = Capability {
+    name: "ipam",
+    description: "Out, on a cloud: egress addresses for namespaces of OpenShift",
+    kinds: kinds::KINDS,
+    options: <options::IpamArgs as clap::Args>::augment_args,
+    configure: options::configure,
+    admission: None,
+    queries: query::QUERIES,
+};
 
 /// Starts the loop on the process's tasks.
 pub fn start(ctx: &Ctx, registry: &mut Registry, options: Options) -> Cache {
@@ -144,10 +158,12 @@ impl Reconciler for Ipam {
             return Next::OnChange;
         }
         let resumes = std::mem::take(idles);
+        let is_unread = describer.take_problem().is_some_and(|problem| model.undescribed(problem));
         let descriptions = describer.take();
         let ended = ledger.take_changed();
         let is_due = last.wake.is_some_and(|wake| wake <= now);
-        let differs = is_first || resumes || followed.changed || ended || is_due || !descriptions.is_empty();
+        let was_read = is_unread || !descriptions.is_empty();
+        let differs = is_first || resumes || followed.changed || ended || is_due || was_read;
         for description in descriptions {
             model.described(description);
         }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use portolan_core::ipam::{Cloud, InstanceId, Journal, Moment, Seen, World};
+use k8s_openapi::api::core::v1::Namespace;
+use portolan_core::ipam::{Cloud, CloudError, InstanceId, Journal, Moment, Seen, World};
 use portolan_core::select::Selector;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -36,8 +37,9 @@ pub(super) struct Followed {
 impl Model {
     /// Reads all objects.
     pub(super) fn whole(cache: &Cache, options: &Options, now: Moment) -> Self {
+        let system = cache.namespaces.get(&Key::of_cluster("kube-system"));
         let mut model = Self {
-            world: World { seed: seed(cache), now, options: options.planner(), ..World::default() },
+            world: World { seed: seed(system.as_deref()), now, options: options.planner(), ..World::default() },
             journal: Journal::default(),
             without_status: BTreeSet::new(),
             selector: options.node_selector.clone(),
@@ -96,6 +98,13 @@ impl Model {
             }
         }
         changed
+    }
+
+    /// Takes why the cloud was not described; true if that matters because it never was.
+    pub(super) fn undescribed(&mut self, problem: CloudError) -> bool {
+        let matters = self.world.cloud.is_none() && self.world.cloud_problem.as_ref() != Some(&problem);
+        self.world.cloud_problem = Some(problem);
+        matters
     }
 
     /// Takes what the cloud described. Instances that were asked for and are not there are gone.
@@ -181,7 +190,6 @@ fn unreadable<K: Kind>(store: &Store<K>) -> BTreeSet<Key> {
 }
 
 /// Equal on every replica and after every restart: derived from the uid of `kube-system`.
-fn seed(cache: &Cache) -> u64 {
-    let system = cache.namespaces.get(&Key::of_cluster("kube-system"));
-    xxh3_64(system.and_then(|namespace| namespace.metadata.uid.clone()).unwrap_or_default().as_bytes())
+pub(super) fn seed(system: Option<&Namespace>) -> u64 {
+    xxh3_64(system.and_then(|namespace| namespace.metadata.uid.as_deref()).unwrap_or_default().as_bytes())
 }

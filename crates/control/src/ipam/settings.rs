@@ -31,13 +31,21 @@ pub struct Options {
     pub calls_at_once: usize,
 }
 
+/// The label of nodes that can host addresses, unless a flag says otherwise.
+pub(super) const WORKERS: &str = "node-role.kubernetes.io/worker";
+
+/// The selector of that label.
+pub(super) fn workers() -> Selector {
+    let worker = Expression { key: WORKERS.into(), operator: Operator::Exists };
+    Selector { expressions: vec![worker], ..Selector::default() }
+}
+
 impl Options {
     /// The usual settings, on this cloud.
     pub fn on(cloud: Arc<dyn Cloud>) -> Self {
-        let worker = Expression { key: "node-role.kubernetes.io/worker".into(), operator: Operator::Exists };
         Self {
             cloud,
-            node_selector: Selector { expressions: vec![worker], ..Selector::default() },
+            node_selector: workers(),
             node_grace: Duration::from_secs(30),
             partial: false,
             verify_interval: Duration::from_mins(1),

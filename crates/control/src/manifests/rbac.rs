@@ -128,7 +128,7 @@ fn cleanup_rules(table: &[&Capability], form: Form) -> String {
         let lines = capability.kinds.iter().filter_map(|Kind { group, plural, leftover, .. }| {
             let verbs: &[&str] = match leftover.as_ref()? {
                 Leftover::Objects(_) => &["list", "get", "patch", "delete"],
-                Leftover::Finalizer(_) => &["list", "get", "patch"],
+                Leftover::Finalizer(..) => &["list", "get", "patch"],
             };
             Some(rule(group, plural, None, verbs))
         });

@@ -2,6 +2,7 @@
 //! and the scenarios need to know about it. All of them iterate over a table of descriptors.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clap::ArgMatches;
 use futures::future::BoxFuture;
@@ -11,6 +12,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
+use portolan_drivers::cloud::MemoryCloud;
+use portolan_drivers::cloud::aws::AwsSettings;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 
@@ -52,6 +55,23 @@ pub struct Platform {
     pub loopback_pods: Option<IpNet>,
     /// The operator's own namespace.
     pub namespace: String,
+    /// The cloud whose instances the nodes are.
+    pub cloud: CloudSource,
+}
+
+/// A cloud that a capability may need.
+#[derive(Debug, Clone)]
+pub enum CloudSource {
+    /// AWS, with these settings.
+    Aws(Box<AwsSettings>),
+    /// One in this process.
+    Memory(Arc<MemoryCloud>),
+}
+
+impl Default for CloudSource {
+    fn default() -> Self {
+        Self::Aws(Box::default())
+    }
 }
 
 /// Flags that cannot be used as given; the text says why.
@@ -139,8 +159,8 @@ pub struct Kind {
 pub enum Leftover {
     /// Objects that it made; the function tells them from those that a user made or changed.
     Objects(fn(&DynamicObject) -> bool),
-    /// A finalizer that nobody removes any more. The objects stay.
-    Finalizer(&'static str),
+    /// A finalizer that nobody removes any more, on objects that the function picks. The objects stay.
+    Finalizer(&'static str, fn(&DynamicObject) -> bool),
 }
 
 impl Kind {

@@ -14,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Namespace, Node, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -30,9 +30,9 @@ use portolan_apiserver::ApiServer;
 use portolan_apiserver::auth::{Identity, Record};
 use portolan_control::CAPABILITIES;
 use portolan_control::runtime::app::{Options, Process};
-use portolan_control::runtime::capability::Platform;
+use portolan_control::runtime::capability::{CloudSource, Platform};
 use portolan_control::runtime::{lease, webhook};
-use portolan_simulator::agents;
+use portolan_simulator::{agents, openshift};
 use portolan_testkit::builders;
 use serde_json::{Value, json};
 
@@ -44,6 +44,8 @@ use crate::mirror::harness::make_namespace;
 /// Where the manifests put the operator, and what it is called there.
 const NAMESPACE: &str = "portolan";
 const USER: &str = "system:serviceaccount:portolan:portolan-operator";
+/// How many nodes are on the cloud.
+const IPAM_NODES: usize = 2;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_for() -> anyhow::Result<()> {
@@ -51,9 +53,13 @@ async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_
     let admin = server.client();
     prepare(&admin).await?;
     server.recorder().switch(true);
-    let agents = Process::start(admin.clone(), options(), |ctx, _| agents::start(ctx))?;
+    let agents = Process::start(admin.clone(), options(), |ctx, _| {
+        agents::start(ctx);
+        openshift::start(ctx);
+    })?;
     let (operator, hooks) = operator(&client_of(&server, USER))?;
     everything(&admin).await?;
+    everything_of_ipam(&admin).await?;
     everything_of_the_mesh(&admin).await?;
     everything_of_the_mirror(&admin).await?;
     hooks.rotate_now();
@@ -165,7 +171,8 @@ fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
         schedule: webhook::Schedule::default(),
         linger: Duration::ZERO,
     };
-    let platform = Platform { namespace: NAMESPACE.to_owned(), ..Platform::default() };
+    let cloud = CloudSource::Memory(Arc::new(openshift::cloud(IPAM_NODES)?));
+    let platform = Platform { namespace: NAMESPACE.to_owned(), cloud, ..Platform::default() };
     let starters: Result<Vec<_>, _> = CAPABILITIES
         .iter()
         .map(|capability| {
@@ -230,6 +237,33 @@ async fn everything(admin: &Client) -> anyhow::Result<()> {
         Ok(leases.get("portolan-operator").await?.metadata.resource_version != version)
     })
     .await
+}
+
+/// The same for ipam: a namespace gets addresses, and gives them back.
+async fn everything_of_ipam(admin: &Client) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(admin.clone());
+    for number in 1..=IPAM_NODES {
+        let node = builders::node(&format!("node-{number}"))
+            .label("node-role.kubernetes.io/worker", "")
+            .label("topology.kubernetes.io/zone", openshift::zone(number));
+        let mut node = serde_json::to_value(node.build())?;
+        node["spec"]["providerID"] = json!(openshift::provider_id(number));
+        builders::create(&nodes, &serde_json::from_value::<Node>(node)?).await?;
+    }
+    make_namespace(admin, "leaving").await?;
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    let asks = |value: Value| {
+        let annotations = json!({ "egressip-ipam-operator.redhat-cop.io/egressipam": value });
+        Patch::Merge(json!({ "metadata": { "annotations": annotations } }))
+    };
+    namespaces.patch("leaving", &PatchParams::default(), &asks(json!("yes"))).await?;
+    let list = "egressip-ipam-operator.redhat-cop.io/egressips";
+    let is_listed = async || -> anyhow::Result<bool> {
+        Ok(namespaces.get("leaving").await?.metadata.annotations.unwrap_or_default().contains_key(list))
+    };
+    eventually("the namespace has addresses", async || is_listed().await).await?;
+    namespaces.patch("leaving", &PatchParams::default(), &asks(Value::Null)).await?;
+    eventually("it has none", async || Ok(!is_listed().await?)).await
 }
 
 /// The same for the mesh: all four kinds in force on a proxy, and generated objects that come, change and go.

@@ -1,14 +1,21 @@
 //! The plan of a whole world.
 
-use super::action::Plan;
+use std::collections::BTreeSet;
+
+use super::action::{Action, Plan};
 use super::draft::Draft;
+use super::error::CloudError;
 use super::index::Index;
 use super::journal::Journal;
+use super::reason::Unmet;
+use super::step::reason_of;
 use super::types::{Calls, World};
 
-/// Decides what is due. Total and deterministic; empty until the cloud has answered.
+/// Decides what is due. Total and deterministic. Until the cloud has answered, it only says so.
 pub fn plan(world: &World, journal: &Journal, calls: &Calls) -> Plan {
-    let Some(cloud) = &world.cloud else { return Plan::default() };
+    let Some(cloud) = &world.cloud else {
+        return world.cloud_problem.as_ref().map(|problem| unread(world, journal, problem)).unwrap_or_default();
+    };
     let index = Index::of(world, journal, calls, cloud);
     let mut draft = Draft::new(&index);
     for since in world.nodes.values().filter_map(|node| node.not_ready_since) {
@@ -28,4 +35,22 @@ pub fn plan(world: &World, journal: &Journal, calls: &Calls) -> Plan {
     }
     draft.publish_host_subnets();
     draft.finish()
+}
+
+/// Tells those who wait for addresses that the cloud could not be read. Whoever has some keeps them.
+fn unread(world: &World, journal: &Journal, problem: &CloudError) -> Plan {
+    let served: BTreeSet<&str> = journal.claims.values().map(|claim| &*claim.spec.owner.name).collect();
+    let mut plan = Plan::default();
+    for (name, namespace) in &world.namespaces {
+        if !namespace.opted_in || namespace.terminating || served.contains(&**name) {
+            continue;
+        }
+        let unmet = Unmet { namespace: name.clone(), reason: reason_of(problem), message: problem.to_string() };
+        let status = Some(unmet.annotation());
+        if status != namespace.status {
+            plan.actions.push(Action::AnnotateNamespace { name: name.clone(), egressips: None, status });
+        }
+        plan.unmet.push(unmet);
+    }
+    plan
 }

@@ -204,7 +204,7 @@ impl<'a> Draft<'a> {
     fn annotate(&mut self, name: &NamespaceName, namespace: &Namespace, list: Option<ListAnnotation>) {
         let mut unmet = self.reported().iter().filter(|unmet| !unmet.reason.is_notice());
         let status: Option<Arc<str>> = match unmet.next() {
-            Some(unmet) if namespace.opted_in => Some(format!("{}: {}", unmet.reason.as_str(), unmet.message).into()),
+            Some(unmet) if namespace.opted_in => Some(unmet.annotation()),
             Some(_) | None => None,
         };
         if list.is_some() || status != namespace.status {

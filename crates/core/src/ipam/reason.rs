@@ -1,6 +1,7 @@
 //! What cannot be met, as data: one bounded vocabulary for conditions, events and metrics.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use super::types::{NamespaceName, NodeName};
 
@@ -13,6 +14,13 @@ pub struct Unmet {
     pub reason: Reason,
     /// Why, and what to do.
     pub message: String,
+}
+
+impl Unmet {
+    /// As the namespace's annotation says it.
+    pub(super) fn annotation(&self) -> Arc<str> {
+        format!("{}: {}", self.reason.as_str(), self.message).into()
+    }
 }
 
 /// Something to report besides what is unmet, on transitions only.

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use super::cloud::{CloudNode, CloudSubnet, InstanceId, InterfaceId, SubnetId, Zone};
+use super::error::CloudError;
 
 /// Name of a namespace, and of its NetNamespace.
 pub type NamespaceName = Arc<str>;
@@ -32,6 +33,8 @@ pub struct World {
     pub nodes: BTreeMap<NodeName, Node>,
     /// What the cloud described. None until one full describe has answered: nothing is decided before.
     pub cloud: Option<Cloud>,
+    /// Why no full describe has answered yet, if one failed.
+    pub cloud_problem: Option<CloudError>,
     /// What another controller attached, if one is live: then no cloud call is due, addresses are published first.
     pub cloud_controller: Option<BTreeMap<Ipv4Addr, NodeName>>,
 }

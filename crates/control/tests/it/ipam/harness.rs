@@ -203,8 +203,11 @@ impl World {
     }
 
     pub(super) async fn operator(&self) -> anyhow::Result<Operator> {
+        self.operator_with(self.options().await?).await
+    }
+
+    pub(super) async fn operator_with(&self, ipam: ipam::Options) -> anyhow::Result<Operator> {
         let seen = FaultProxy::start(self.client.clone(), Faults::default()).await?;
-        let ipam = self.options().await?;
         let process = Process::start(seen.client(), options(), |ctx, registry| drop(ipam::start(ctx, registry, ipam)))?;
         Ok(Operator { process, seen })
     }

@@ -4,4 +4,5 @@ mod assign;
 mod crashes;
 mod harness;
 mod nodes;
+mod query;
 mod release;

@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
+use portolan_control::{cleanup, egress, ipam};
 use serde_json::{Value, json};
 
 use super::harness::{PREFIX, World};
@@ -11,6 +12,7 @@ use crate::harness::{Backend, eventually, on_both_servers};
 on_both_servers! {
     whoever_opts_out_gives_everything_back_and_foreign_addresses_stay,
     a_deleted_claim_is_made_good,
+    cleanup_leaves_the_records_of_attached_addresses_alone,
 }
 
 async fn whoever_opts_out_gives_everything_back_and_foreign_addresses_stay(backend: Backend) -> anyhow::Result<()> {
@@ -52,5 +54,22 @@ async fn a_deleted_claim_is_made_good(backend: Backend) -> anyhow::Result<()> {
     })
     .await?;
     world.served(&name).await?;
+    operator.stop().await
+}
+
+async fn cleanup_leaves_the_records_of_attached_addresses_alone(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend, &[1]).await?;
+    let operator = world.operator().await?;
+    let name = world.asking(None).await?;
+    let nodes = world.served(&name).await?;
+    operator.stop().await?;
+    let (table, lease_namespace) = ([&egress::CAPABILITY, &ipam::CAPABILITY], world.namespace().await?);
+    let options = cleanup::Options::of_operator(&lease_namespace, "cleanup");
+    cleanup::run(&table, &world.client, &options, |_| {}).await?;
+    for (address, claim) in world.claims_of(&name).await? {
+        ensure!(!claim.finalizers().is_empty(), "a deletion would lose the only record of {address}: {claim:?}");
+    }
+    let operator = world.operator().await?;
+    ensure!(world.served(&name).await? == nodes, "an operator that returns finds everything");
     operator.stop().await
 }
