@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt as _;
 use kube::api::{ObjectMeta, TypeMeta};
-use kube::{Resource, ResourceExt as _};
 use portolan_api::ipam::{HostSubnet, NetNamespace};
 use portolan_apiserver::controllers::slim::Node;
 use portolan_control::runtime::app::Ctx;
@@ -132,7 +132,7 @@ fn net_namespace(name: &str, numbers: &mut BTreeMap<String, u32>) -> NetNamespac
     let next = numbers.values().max().map_or(1, |most| most + 1);
     let netid = *numbers.entry(name.to_owned()).or_insert(next);
     NetNamespace {
-        types: types::<NetNamespace>(),
+        types: Some(TypeMeta::resource::<NetNamespace>()),
         metadata: named(name),
         netname: name.to_owned(),
         netid,
@@ -144,17 +144,13 @@ fn net_namespace(name: &str, numbers: &mut BTreeMap<String, u32>) -> NetNamespac
 fn host_subnet(name: &str) -> HostSubnet {
     let number = name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0_u8);
     HostSubnet {
-        types: types::<HostSubnet>(),
+        types: Some(TypeMeta::resource::<HostSubnet>()),
         metadata: named(name),
         host: name.to_owned(),
         host_ip: Ipv4Addr::new(10, 6, 0, number.saturating_add(1)).to_string(),
         subnet: format!("10.128.{number}.0/24"),
         ..HostSubnet::default()
     }
-}
-
-fn types<K: Resource<DynamicType = ()>>() -> Option<TypeMeta> {
-    Some(TypeMeta::resource::<K>())
 }
 
 fn named(name: &str) -> ObjectMeta {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use kube::ResourceExt as _;
 use portolan_api::ipam::CloudState;
+use portolan_control::{CAPABILITIES, query};
 use serde_json::{Value, json};
 
 use super::harness::{PREFIX, STATUS, World};
@@ -109,12 +110,16 @@ async fn a_changed_list_changes_the_addresses(backend: Backend) -> anyhow::Resul
 
 /// OpenShift's kinds may be missing; then nothing is done, and nothing breaks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_openshift_kinds_disable_the_capability() -> anyhow::Result<()> {
+async fn missing_openshift_kinds_disable_the_capability_with_a_message() -> anyhow::Result<()> {
     let world = World::without_sdn(Backend::Embedded, &[1]).await?;
     let operator = world.operator().await?;
     let name = world.asking(None).await?;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     ensure!(operator.writes().is_empty() && world.ec2.calls().is_empty(), "{:?}", operator.writes());
+    let why = query::why(CAPABILITIES, &world.client, "namespace", &name, None).await?;
+    let is_said =
+        why.rows.iter().any(|row| row["says"].as_str().is_some_and(|says| says.contains("ipam does nothing")));
+    ensure!(is_said, "{why:?}");
     world.install_sdn().await?;
     world.net_namespace(&name).await?;
     world.served(&name).await?;

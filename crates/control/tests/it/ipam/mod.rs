@@ -6,3 +6,4 @@ mod harness;
 mod nodes;
 mod query;
 mod release;
+mod trouble;
