@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use portolan_core::ipam::{CallKind, CloudCall, CloudError, NamespaceName, Step};
+use portolan_core::ipam::{CallKind, Claim, CloudCall, CloudError, NamespaceName, State, Step};
 use portolan_drivers::cloud::Outcomes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -49,7 +49,7 @@ struct ActionLabel {
 /// What users watch.
 #[derive(Debug, Clone)]
 pub(super) struct Metrics {
-    /// One value under the names of both originals.
+    /// One value under both names of the original: that of its document, and that of its program.
     failures: Metric<NamespaceLabel, Gauge>,
     addresses: Metric<AddressLabel, Gauge>,
     node_capacity: Metric<NodeLabel, Gauge>,
@@ -62,6 +62,10 @@ pub(super) struct Metrics {
     repairs: Counter,
     rollbacks: Counter,
     plan_seconds: Histogram,
+    visible_seconds: Metric<ActionLabel, Histogram, fn() -> Histogram>,
+    assign_seconds: Histogram,
+    failover_seconds: Histogram,
+    oldest_unsettled: Gauge,
 }
 
 impl Metrics {
@@ -81,6 +85,10 @@ impl Metrics {
             repairs: Counter::default(),
             rollbacks: Counter::default(),
             plan_seconds: Histogram::new(exponential_buckets(0.0001, 4.0, 9)),
+            visible_seconds: Metric::new_with_constructor(seconds),
+            assign_seconds: seconds(),
+            failover_seconds: seconds(),
+            oldest_unsettled: Gauge::default(),
         };
         let help = "Failed attempts to serve a namespace in a row; 0 once it is served";
         registry.register("egress_handle_failure", help, metrics.failures.clone());
@@ -99,11 +107,20 @@ impl Metrics {
         registry.register("drift_repairs", "Addresses put again where they were missing", metrics.repairs.clone());
         registry.register("rollbacks", "Addresses given back because an assignment failed", metrics.rollbacks.clone());
         registry.register("plan_seconds", "How long a plan takes", metrics.plan_seconds.clone());
+        let help = "From a call until a describe shows what it did";
+        registry.register("visible_seconds", help, metrics.visible_seconds.clone());
+        let help = "From the choice of an address until it is in service";
+        registry.register("assign_seconds", help, metrics.assign_seconds.clone());
+        let help = "From the decision to move an address until it is in service again";
+        registry.register("failover_seconds", help, metrics.failover_seconds.clone());
+        let help = "For how long the oldest address is on its way, in or out; 0 if none is";
+        registry.register("journal_oldest_unsettled_seconds", help, metrics.oldest_unsettled.clone());
         metrics
     }
 
     /// Another replica leads, and its numbers count.
     pub(super) fn forget(&self) {
+        self.oldest_unsettled.set(0);
         self.failures.clear();
         self.addresses.clear();
         self.node_capacity.clear();
@@ -128,19 +145,27 @@ impl Metrics {
         self.call("describe", result, took);
     }
 
+    pub(super) fn visible(&self, kind: CallKind, after: Duration) {
+        let label = ActionLabel { action: action(kind) };
+        self.visible_seconds.get_or_create(&label).observe(after.as_secs_f64());
+    }
+
+    pub(super) fn assigned(&self, took: Duration) {
+        self.assign_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn failed_over(&self, took: Duration) {
+        self.failover_seconds.observe(took.as_secs_f64());
+    }
+
     pub(super) fn called(&self, call: &CloudCall, outcomes: &Outcomes, took: Duration) {
-        let action = match call.kind {
-            CallKind::Assign => "assign",
-            CallKind::Take => "take",
-            CallKind::Release => "release",
-        };
         let failed = outcomes.values().find_map(|outcome| outcome.as_ref().err());
         let result = match failed {
             Some(error) => error.reason(),
             None if outcomes.is_empty() => CloudError::Transient.reason(),
             None => "Ok",
         };
-        self.call(action, result, took);
+        self.call(action(call.kind), result, took);
     }
 
     fn call(&self, action: &'static str, result: &'static str, took: Duration) {
@@ -179,6 +204,9 @@ impl Metrics {
                 *used.entry(node).or_default() += 1;
             }
         }
+        let unsettled = model.journal.claims.values().filter(|claim| is_on_its_way(claim));
+        let oldest = unsettled.map(|claim| model.world.now.saturating_sub(claim.status.since)).max().unwrap_or(0);
+        self.oldest_unsettled.set(i64::try_from(oldest / 1000).unwrap_or(i64::MAX));
         self.addresses.clear();
         for (label, count) in addresses {
             self.addresses.get_or_create(&label).set(count);
@@ -206,5 +234,21 @@ impl Metrics {
             let taken = i64::try_from(seen.what.used.len()).unwrap_or(i64::MAX);
             self.subnet_free.get_or_create(&SubnetLabel { subnet: id.to_string() }).set((size - 5 - taken).max(0));
         }
+    }
+}
+
+const fn action(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::Assign => "assign",
+        CallKind::Take => "take",
+        CallKind::Release => "release",
+    }
+}
+
+const fn is_on_its_way(claim: &Claim) -> bool {
+    match claim.status.state {
+        State::Reserved | State::Assigning | State::Attached | State::Moving => true,
+        State::Releasing => !claim.status.gone,
+        State::Published | State::Blocked => false,
     }
 }

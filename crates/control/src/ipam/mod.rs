@@ -27,6 +27,7 @@ mod options;
 mod query;
 mod settings;
 mod snapshot;
+mod timings;
 mod validate;
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use self::events::Reported;
 use self::failures::Failures;
 use self::metrics::Metrics;
 use self::model::Model;
+use self::timings::Timings;
 use crate::runtime::app::Ctx;
 use crate::runtime::capability::Capability;
 use crate::runtime::due::WriteQueues;
@@ -109,6 +111,7 @@ struct TermState {
     describer: Describer,
     reported: Reported,
     failures: Failures,
+    timings: Timings,
     idles: bool,
 }
 
@@ -130,6 +133,7 @@ impl Reconciler for Ipam {
             describer: Describer::start(tasks, source),
             reported: Reported::default(),
             failures: Failures::default(),
+            timings: Timings::default(),
             idles: false,
         });
     }
@@ -141,7 +145,8 @@ impl Reconciler for Ipam {
 
     async fn reconcile(&mut self) -> Next {
         let Self { cache, writer, recorder, metrics, clock, options, term, .. } = self;
-        let Some(TermState { model, plan: last, ledger, writes, describer, reported, failures, idles }) = term else {
+        let Some(TermState { model, plan: last, ledger, writes, describer, reported, failures, timings, idles }) = term
+        else {
             return Next::OnChange;
         };
         let now = clock.now();
@@ -181,8 +186,10 @@ impl Reconciler for Ipam {
         }
 
         // act (client): each object by itself
+        timings.called(ledger.take_succeeded());
         for done in writes.act(writer, cache, model, ledger).await {
             metrics.step(done.step);
+            timings.done(metrics, &done);
             events::done(recorder, cache, &done);
         }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use portolan_core::ipam::{Calls, CloudCall, CloudError, InstanceId, Moment};
+use portolan_core::ipam::{CallKind, Calls, CloudCall, CloudError, InstanceId, Moment};
 use portolan_drivers::cloud::Outcomes;
 use tokio::time::Instant;
 
@@ -36,6 +36,8 @@ struct State {
     /// Instances with calls under way, and how many.
     busy: BTreeMap<InstanceId, u32>,
     changed: bool,
+    /// Calls that succeeded and were not asked for yet.
+    succeeded: Vec<(Ipv4Addr, CallKind, Instant)>,
 }
 
 /// Failed tries in a row.
@@ -86,6 +88,11 @@ impl Ledger {
         std::mem::take(&mut self.state.lock().uncounted)
     }
 
+    /// Calls that succeeded since this was asked last.
+    pub(in super::super) fn take_succeeded(&self) -> Vec<(Ipv4Addr, CallKind, Instant)> {
+        std::mem::take(&mut self.state.lock().succeeded)
+    }
+
     /// True if a call for the instance is under way: a look at it would show nothing that can be used.
     pub(in super::super) fn is_busy(&self, instance: &InstanceId) -> bool {
         self.state.lock().busy.contains_key(instance)
@@ -130,6 +137,7 @@ impl Ledger {
                 Ok(()) => {
                     state.calls.succeeded(call.kind, &call.interface, *address, at);
                     state.tries.remove(address);
+                    state.succeeded.push((*address, call.kind, Instant::now()));
                 }
                 Err(error) => {
                     let count = state.tries.get(address).map_or(1, |tries| tries.count.saturating_add(1));

@@ -319,6 +319,13 @@ impl Operator {
         writes.into_iter().filter(|write| write.resource() != Some("events")).collect()
     }
 
+    /// The value of a series.
+    pub(super) async fn metric(&self, series: &str) -> anyhow::Result<String> {
+        let text = crate::chart::metrics(self.process.admin_at()).await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        Ok(value.with_context(|| format!("there is no {series} in {text}"))?.to_owned())
+    }
+
     /// The gauge of a namespace under both of its names; none if there is no such series.
     pub(super) async fn failures(&self, namespace: &str) -> anyhow::Result<Option<i64>> {
         let text = crate::chart::metrics(self.process.admin_at()).await?;

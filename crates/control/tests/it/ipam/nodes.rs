@@ -55,6 +55,13 @@ async fn a_lost_node_loses_its_addresses_to_the_least_loaded_ones(backend: Backe
     }
     let moved = world.events("EgressIPMoved", lost[0].1).await?;
     ensure!(moved.len() == 1, "{moved:?}");
+    for (metric, count) in [("failover_seconds", lost.len()), ("assign_seconds", hosts.len())] {
+        let counted = operator.metric(&format!("portolan_ipam_{metric}_count")).await?;
+        ensure!(counted == count.to_string(), "{metric} was counted {counted} times");
+    }
+    let visible = operator.metric("portolan_ipam_visible_seconds_count{action=\"take\"}").await?;
+    ensure!(visible == lost.len().to_string(), "{visible} moves became visible");
+    ensure!(operator.metric("portolan_ipam_journal_oldest_unsettled_seconds").await? == "0");
     // it comes back, and nothing moves
     world.set_ready("a1", true).await?;
     operator.rests(&world).await?;
