@@ -7,7 +7,14 @@ use crate::runtime::capability::{Capability, Kind, Leftover};
 pub fn rbac(table: &[&Capability], form: Form) -> String {
     let about = "# The permissions of the operator. A test compares them with what it asks an API server for.\n";
     let name = format!("{}-operator", form.name());
-    let objects = account(form, &name, "", &cluster_rules(table, form), &process_rules(table, form));
+    let roles = (cluster_rules(table, form), process_rules(table, form));
+    let annotations = match form {
+        Form::Plain => "",
+        Form::Chart => {
+            "  {{- with .Values.serviceAccountAnnotations }}\n  annotations:\n    {{- toYaml . | nindent 4 }}\n  {{- end }}\n"
+        }
+    };
+    let objects = account(form, &name, ("", annotations), &roles);
     format!("{}{about}{objects}", form.notice())
 }
 
@@ -17,13 +24,16 @@ pub fn cleanup_rbac(table: &[&Capability]) -> String {
     let about = "# What `portolan cleanup` may do when the release was deleted.\n";
     let name = format!("{}-cleanup", form.name());
     let hook = "  annotations:\n    {{- include \"portolan.cleanup\" . | nindent 4 }}\n";
-    let objects = account(form, &name, hook, &cleanup_rules(table, form), &cleanup_process_rules(form));
+    let roles = (cleanup_rules(table, form), cleanup_process_rules(form));
+    let objects = account(form, &name, (hook, ""), &roles);
     format!("{}{about}{objects}", form.notice())
 }
 
-/// A service account, what it may do in the cluster, and what in its namespace.
-fn account(form: Form, name: &str, annotations: &str, cluster: &str, namespace: &str) -> String {
-    let metadata = |namespaced: bool| metadata(form, name, namespaced) + annotations;
+/// A service account with its roles: what it may do in the cluster, and what in its namespace. `annotations` are those of
+/// all of them, and those of the service account alone.
+fn account(form: Form, name: &str, annotations: (&str, &str), (cluster, namespace): &(String, String)) -> String {
+    let (of_all, of_account) = annotations;
+    let metadata = |namespaced: bool| metadata(form, name, namespaced) + of_all;
     let role = |kind: &str, namespaced: bool, rules: &str| {
         format!("{RBAC}kind: {kind}\n{}rules:\n{rules}", metadata(namespaced))
     };
@@ -36,7 +46,7 @@ fn account(form: Form, name: &str, annotations: &str, cluster: &str, namespace: 
         )
     };
     let objects = [
-        format!("apiVersion: v1\nkind: ServiceAccount\n{}", metadata(true)),
+        format!("apiVersion: v1\nkind: ServiceAccount\n{}{of_account}", metadata(true)),
         role("ClusterRole", false, cluster),
         binding("ClusterRole", false),
         role("Role", true, namespace),

@@ -132,6 +132,20 @@ fn the_values_of_barrelmans_chart_work_under_their_names() -> anyhow::Result<()>
 }
 
 #[test]
+fn the_operator_can_have_files_and_its_service_account_annotations() -> anyhow::Result<()> {
+    let values = "volumes[0].name=aws,volumes[0].secret.secretName=keys,volumeMounts[0].name=aws,\
+        volumeMounts[0].mountPath=/etc/portolan/aws,mirror.barrelman.gce_service_account=e30=";
+    let role = "serviceAccountAnnotations.eks\\.amazonaws\\.com/role-arn=arn:aws:iam::1:role/edge";
+    let rendered = objects(&rendered(&["--set", values, "--set", role])?)?;
+    let account = &rendered[&("ServiceAccount".to_owned(), "portolan-operator".to_owned())];
+    assert_eq!(account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"], "arn:aws:iam::1:role/edge");
+    let pod = &rendered[&("Deployment".to_owned(), "portolan-operator".to_owned())]["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"][1]["secret"]["secretName"], "keys", "beside that of mirror: {}", pod["volumes"]);
+    assert_eq!(pod["containers"][0]["volumeMounts"][1]["mountPath"], "/etc/portolan/aws");
+    Ok(())
+}
+
+#[test]
 fn values_that_cannot_work_are_refused() -> anyhow::Result<()> {
     for (value, says) in [
         ("replicas=0", "/replicas"),
