@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use portolan_core::ipam::{NamespaceName, Plan, State};
+use portolan_core::ipam::{NamespaceName, OwnerKind, Plan, State};
 
 use super::metrics::Metrics;
 use super::model::Model;
@@ -28,7 +28,9 @@ impl Failures {
     pub(super) fn follow(&mut self, metrics: &Metrics, model: &Model, plan: &Plan, failed: &BTreeSet<Ipv4Addr>) {
         let claims = &model.journal.claims;
         let mut standings: BTreeMap<&NamespaceName, Standing> = BTreeMap::new();
-        for claim in claims.values().filter(|claim| !claim.is_cooling()) {
+        for claim in
+            claims.values().filter(|claim| claim.spec.owner.kind == OwnerKind::Namespace && !claim.is_cooling())
+        {
             let standing = standings.entry(&claim.spec.owner.name).or_insert(Standing { published: true, attempts: 0 });
             standing.published &= claim.status.state == State::Published;
             standing.attempts = standing.attempts.max(claim.status.attempts);

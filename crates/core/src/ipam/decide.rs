@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
         let has_served = live.iter().any(|(_, claim)| claim.status.served);
         match &index.lists[&**name] {
             // it keeps what it has until it is gone
-            AddressList::Addresses(_) | AddressList::Absent if namespace.terminating => {
+            AddressList::Addresses(_) | AddressList::Absent | AddressList::Invalid(_) if namespace.terminating => {
                 let (keep, surplus): (Vec<_>, Vec<_>) = live.into_iter().partition(|(_, claim)| claim.status.served);
                 Goal { keep, surplus, wishes: Vec::new() }
             }

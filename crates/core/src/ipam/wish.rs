@@ -133,8 +133,12 @@ impl Draft<'_> {
             }
         }
         if subnet.used.contains(&address) || !self.index.shown(address).is_empty() {
-            let adopted = self.index.in_service(address, name).filter(|node| !barred.contains(node));
-            return adopted.map(|node| Placement { node, address, requested: true, adopted: true }).ok_or_else(taken);
+            let node = self.index.in_service(address, name).ok_or_else(taken)?;
+            if barred.contains(&node) {
+                let reason = Reason::NotEnoughNodes;
+                return Err(Refusal::Unmet(reason, no_node(reason, &subnet.zone, address)));
+            }
+            return Ok(Placement { node, address, requested: true, adopted: true });
         }
         let nodes = self.index.by_subnet.get(&subnet.id).map_or(&[][..], Vec::as_slice);
         let key = pick::hash(self.index.world.seed, &[namespace.uid.as_bytes(), subnet.zone.as_bytes()]);

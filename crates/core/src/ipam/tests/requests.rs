@@ -179,3 +179,37 @@ fn an_address_is_adopted_if_all_four_agree() {
     let (lab, _) = setup(false, true, true);
     assert_eq!((lab.served("shop").len(), lab.calls_made().len()), (1, 1), "any other list is a request");
 }
+
+#[test]
+fn two_addresses_on_one_node_are_not_adopted_and_the_reason_is_the_node() {
+    let mut lab = Lab::new(&[2], 10);
+    lab.add_namespace("shop", Some("10.0.0.70,10.0.0.71"));
+    for last in [70, 71] {
+        let address: Ipv4Addr = [10, 0, 0, last].into();
+        lab.cloud.edit(&"i-a2".into(), lab.world.now, |secondary| {
+            secondary.insert(address, By::Other);
+        });
+        lab.host_subnet("a2").egress_ips.insert(address);
+        lab.net_namespace("shop").egress_ips.insert(address);
+    }
+    let plan = lab.settle();
+    assert_eq!(Lab::reasons(&plan), [Reason::NotEnoughNodes]);
+    assert!(lab.calls_made().is_empty());
+}
+
+#[test]
+fn while_the_cloud_cannot_be_read_those_who_wait_are_told_and_those_who_have_keep() {
+    let mut lab = Lab::serving(&[1], None);
+    lab.add_namespace("blog", None);
+    (lab.world.cloud, lab.world.cloud_problem) = (None, Some(CloudError::Transient));
+    let plan = lab.plan();
+    let told: Vec<&str> = plan.unmet.iter().map(|unmet| &*unmet.namespace).collect();
+    assert_eq!((told, Lab::reasons(&plan)), (vec!["blog"], vec![Reason::CloudUnavailable]));
+    let [Action::AnnotateNamespace { name, egressips: None, status: Some(status) }] = &plan.actions[..] else {
+        panic!("{:?}", plan.actions)
+    };
+    assert_eq!(&**name, "blog");
+    let status = status.clone();
+    lab.namespace("blog").status = Some(status);
+    assert!(lab.plan().actions.is_empty(), "it is said once");
+}

@@ -72,7 +72,7 @@ impl AwsSettings {
             ec2_endpoint: set("AWS_ENDPOINT_URL_EC2"),
             sts_endpoint: set("AWS_ENDPOINT_URL_STS"),
             metadata_endpoint: set("AWS_EC2_METADATA_SERVICE_ENDPOINT"),
-            metadata_disabled: set("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value == "true"),
+            metadata_disabled: set("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")),
         }
     }
 }
