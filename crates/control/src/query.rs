@@ -141,7 +141,7 @@ pub async fn node_loss(
     Ok(sections)
 }
 
-fn chosen<'a>(table: &[&'a Capability], name: Option<&str>) -> Result<Vec<&'a Capability>, QueryError> {
+pub(crate) fn chosen<'a>(table: &[&'a Capability], name: Option<&str>) -> Result<Vec<&'a Capability>, QueryError> {
     let Some(name) = name else { return Ok(table.to_vec()) };
     find(table, name).map(|found| vec![found]).ok_or_else(|| QueryError::Invalid {
         what: format!("there is no capability `{name}`"),

@@ -79,10 +79,22 @@ const CORE: &[&str] = &["gateway", "egress", "ipam", "mirror", "mesh"];
 /// Folders below all capabilities: they never import one.
 const SHARED: &[&str] = &["runtime", "net", "pick", "hash"];
 /// Files of a capability folder that may hold a client or a writer; all others only compute. A name that ends in a
-/// slash is a folder. `mod.rs` passes the client on, `answers.rs`, `query.rs` and `snapshot.rs` read for queries, and
-/// `slices.rs` and `tunnels.rs` of egress write the kind that they are named after.
-const MAY_HOLD_CLIENT: &[&str] =
-    &["mod.rs", "act.rs", "act/", "remote/", "status.rs", "events.rs", "webhooks.rs", "query.rs", "snapshot.rs"];
+/// slash is a folder. `mod.rs` passes the client on, `answers.rs`, `query.rs` and `snapshot.rs` read for queries,
+/// `doctor` reads, and repairs what a user has agreed to, and `slices.rs` and `tunnels.rs` of egress write the kind that
+/// they are named after.
+const MAY_HOLD_CLIENT: &[&str] = &[
+    "mod.rs",
+    "act.rs",
+    "act/",
+    "remote/",
+    "status.rs",
+    "events.rs",
+    "webhooks.rs",
+    "query.rs",
+    "snapshot.rs",
+    "doctor.rs",
+    "doctor/",
+];
 /// The types that reach the API server.
 const CLIENTS: &[&str] = &["Client", "Api", "Writer"];
 

@@ -18,6 +18,7 @@
 
 mod act;
 mod claim_gc;
+mod doctor;
 mod events;
 mod kinds;
 mod metrics;

@@ -11,6 +11,7 @@ use portolan_core::egress::{
 use portolan_core::net::parse_claim_name;
 use serde_json::{Value, json};
 
+use super::doctor;
 use super::events::because;
 use super::model::Model;
 use super::snapshot::Objects;
@@ -42,6 +43,7 @@ pub(super) const QUERIES: Queries = Queries {
     ],
     status: |client| Box::pin(status(client)),
     node_loss: Some(|client, node| Box::pin(node_loss(client, node))),
+    doctor: |client, examination| Box::pin(doctor::examine(client, examination)),
 };
 
 /// What applying these objects would change.
@@ -286,7 +288,7 @@ const GATEWAYS: &[Column] = &[
 ];
 
 /// The state of every gateway.
-async fn status(client: Client) -> Result<QueryResult, QueryError> {
+pub(super) async fn status(client: Client) -> Result<QueryResult, QueryError> {
     let (_, model) = Objects::read(&client).await?.model(Families::default());
     let mut rows = Vec::new();
     for (name, checked) in &model.gateways.by_name {

@@ -15,6 +15,7 @@
 //! at all of them.
 
 mod act;
+mod doctor;
 mod events;
 mod intern;
 mod kinds;

@@ -14,6 +14,7 @@ use portolan_core::mesh::control::{
 };
 use serde_json::{Value, json};
 
+use super::doctor;
 use super::observe::{Cache, key};
 use super::owner::{Owner, display};
 use super::snapshot::Objects;
@@ -48,6 +49,7 @@ pub(super) const QUERIES: Queries = Queries {
     ],
     status: |client| Box::pin(status(client)),
     node_loss: None,
+    doctor: |client, examination| Box::pin(doctor::examine(client, examination)),
 };
 
 /// What applying these objects would change.
@@ -260,7 +262,7 @@ const OBJECTS: &[Column] = &[
 ];
 
 /// The state of every object that users wrote, as its status reports it.
-async fn status(client: Client) -> Result<QueryResult, QueryError> {
+pub(super) async fn status(client: Client) -> Result<QueryResult, QueryError> {
     let objects = Objects::read(&client).await?;
     let settings = objects.settings();
     let cache = objects.cache();

@@ -21,6 +21,7 @@ mod convergence;
 mod counts;
 mod credentials;
 mod declared;
+mod doctor;
 mod events;
 mod kinds;
 mod mcs;

@@ -10,6 +10,7 @@ use portolan_core::mirror::mcs::{self, Outcome};
 use portolan_core::mirror::{Action, Decision, Planner, Role, Row as TableRow, ServiceName, SliceAction};
 use serde_json::{Value, json};
 
+use super::doctor;
 use super::snapshot::Objects;
 use crate::runtime::capability::{Queries, Why};
 use crate::runtime::conditions::find;
@@ -26,6 +27,7 @@ pub(super) const QUERIES: Queries = Queries {
     }],
     status: |client| Box::pin(status(client)),
     node_loss: None,
+    doctor: |client, examination| Box::pin(doctor::examine(client, examination)),
 };
 
 /// What applying these objects would change.
@@ -217,7 +219,7 @@ const REMOTES: &[Column] = &[
 ];
 
 /// The state of every remote, as the operator has reported it.
-async fn status(client: Client) -> Result<QueryResult, QueryError> {
+pub(super) async fn status(client: Client) -> Result<QueryResult, QueryError> {
     let remotes: Vec<RemoteCluster> = list_all(&client, "remoteclusters").await?;
     let rows: Vec<Row> = remotes.iter().map(shown).collect();
     let ready = rows.iter().filter(|row| row["ready"] == true).count();

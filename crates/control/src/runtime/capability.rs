@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 use super::app::Ctx;
+use super::doctor::{Checks, Examination};
 use super::query::{QueryError, QueryResult};
 use super::webhook::{Hook, Webhooks};
 
@@ -36,7 +37,7 @@ pub struct Capability {
     pub configure: fn(&ArgMatches, &Platform) -> Result<Starter, OptionsError>,
     /// Its admission webhooks.
     pub admission: Option<Admission>,
-    /// What `portolan plan`, `why` and `status` can ask.
+    /// What `portolan plan`, `why`, `status` and `doctor` can ask.
     pub queries: Queries,
 }
 
@@ -90,6 +91,8 @@ pub struct Queries {
     pub status: fn(Client) -> Query,
     /// What the loss of this node would change, if the capability depends on nodes.
     pub node_loss: Option<fn(Client, String) -> Query>,
+    /// What is wrong with what it looks after, besides what every capability needs.
+    pub doctor: fn(Client, Examination) -> Checks,
 }
 
 /// One kind of question for `portolan why`.

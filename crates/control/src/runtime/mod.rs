@@ -15,7 +15,8 @@
 //!   a bounded queue.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
 //! - [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
-//! - [`capability`] describes a capability as a value; [`query`] and [`overlay`] are for what users ask of one.
+//! - [`capability`] describes a capability as a value; [`query`], [`doctor`] and [`overlay`] are for what users
+//!   ask of one.
 
 pub mod admin;
 pub mod app;
@@ -23,6 +24,7 @@ pub mod backoff;
 pub mod capability;
 pub mod conditions;
 mod decode;
+pub mod doctor;
 pub mod due;
 pub mod duration;
 pub mod endpoint;

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kube::{Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use portolan_control::runtime::capability::{Queries, Why};
+use portolan_control::runtime::doctor::{Check, Examination, Repair, edit, of_status};
 use portolan_control::runtime::overlay::{list_all, merge_object};
 use portolan_control::runtime::query::{Column, QueryError, QueryResult, Row, column, row};
 use portolan_control::runtime::store::Key;
@@ -25,6 +26,7 @@ pub(super) const QUERIES: Queries = Queries {
     }],
     status: |client| Box::pin(status(client)),
     node_loss: None,
+    doctor: |client, examination| Box::pin(doctor(client, examination)),
 };
 
 /// Every object that a decision may look at, read once.
@@ -78,11 +80,13 @@ impl Objects {
     }
 }
 
+const NO_NUMBER: &str = "NoNumberFree";
+
 fn outcome(ticket: &str, plan: &Plan, rejected: &Rejected) -> Result<u64, String> {
     match (plan.taken.get(ticket), rejected.get(ticket)) {
         (_, Some((reason, message))) => Err(format!("{reason}: {message}")),
         (Some(number), None) => Ok(*number),
-        (None, None) => Err("NoNumberFree: raise spec.last of Office `office`".to_owned()),
+        (None, None) => Err(format!("{NO_NUMBER}: raise spec.last of Office `office`")),
     }
 }
 
@@ -133,6 +137,25 @@ async fn status(client: Client) -> Result<QueryResult, QueryError> {
     let summary = format!("{numbered} of {} tickets have a number", decided.len());
     let rows = decided.iter().map(|(key, outcome)| shown(key, outcome)).collect();
     Ok(QueryResult { columns: TICKETS, rows, summary, yes: numbered == decided.len(), warnings: Vec::new() })
+}
+
+async fn doctor(client: Client, examination: Examination) -> Result<Vec<Check>, QueryError> {
+    let status = status(client.clone()).await?;
+    Ok(of_status("tickets", status, &examination, |row| {
+        let (ticket, problem) = (row["ticket"].as_str()?, row["problem"].as_str()?);
+        let found = Check::fail("tickets", format!("Ticket/{ticket}"), problem, "raise spec.last, or edit the ticket");
+        let (namespace, _) = ticket.split_once('/')?;
+        let repair = problem.starts_with(NO_NUMBER).then(|| one_more(&client, namespace));
+        Some(Check { repair, ..found })
+    }))
+}
+
+/// Raises the last number of a namespace's office by one.
+fn one_more(client: &Client, namespace: &str) -> Repair {
+    let offices: Api<Office> = Api::namespaced(client.clone(), namespace);
+    Repair::new(format!("raise spec.last of Office {namespace}/office by one"), async move {
+        edit(&offices, "office", |office| Some(json!({ "spec": { "last": office.spec.last + 1 } }))).await
+    })
 }
 
 fn shown(key: &Key, outcome: &Result<u64, String>) -> Row {
