@@ -170,7 +170,7 @@ impl Reader {
     async fn read_all(&mut self, instances: BTreeSet<InstanceId>) {
         let began = self.source.clock.now();
         let started = Instant::now();
-        match self.described(&instances).await {
+        match described(&*self.source.cloud, &instances).await {
             Ok((report, subnets)) => {
                 self.source.metrics.described(started.elapsed(), "Ok");
                 self.delays.reset();
@@ -186,19 +186,6 @@ impl Reader {
                 self.source.wake.notify_one();
             }
         }
-    }
-
-    async fn described(&self, instances: &BTreeSet<InstanceId>) -> Result<(NodeReport, Vec<CloudSubnet>), CloudError> {
-        let cloud = &self.source.cloud;
-        if instances.is_empty() {
-            return Ok((NodeReport::default(), Vec::new()));
-        }
-        let ids: Vec<InstanceId> = instances.iter().cloned().collect();
-        let report = cloud.nodes(&ids).await?;
-        let subnets: BTreeSet<SubnetId> = report.nodes.iter().map(|node| node.subnet.clone()).collect();
-        let subnets: Vec<SubnetId> = subnets.into_iter().filter(|subnet| !subnet.is_empty()).collect();
-        let subnets = if subnets.is_empty() { Vec::new() } else { cloud.subnets(&subnets).await? };
-        Ok((report, subnets))
     }
 
     async fn read_awaited(&mut self, awaiting: BTreeSet<InstanceId>) {
@@ -220,6 +207,22 @@ impl Reader {
         self.shared.state.lock().read.push(description);
         self.source.wake.notify_one();
     }
+}
+
+/// Instances, and the subnets that they are in.
+pub(super) async fn described(
+    cloud: &dyn Cloud,
+    instances: &BTreeSet<InstanceId>,
+) -> Result<(NodeReport, Vec<CloudSubnet>), CloudError> {
+    if instances.is_empty() {
+        return Ok((NodeReport::default(), Vec::new()));
+    }
+    let ids: Vec<InstanceId> = instances.iter().cloned().collect();
+    let report = cloud.nodes(&ids).await?;
+    let subnets: BTreeSet<SubnetId> = report.nodes.iter().map(|node| node.subnet.clone()).collect();
+    let subnets: Vec<SubnetId> = subnets.into_iter().filter(|subnet| !subnet.is_empty()).collect();
+    let subnets = if subnets.is_empty() { Vec::new() } else { cloud.subnets(&subnets).await? };
+    Ok((report, subnets))
 }
 
 const FIRST_STEP: Duration = Duration::from_millis(500);

@@ -16,6 +16,7 @@
 mod act;
 mod clock;
 mod describe;
+mod doctor;
 mod events;
 mod failures;
 mod kinds;
@@ -32,6 +33,7 @@ mod validate;
 
 use std::sync::Arc;
 
+pub use doctor::examine;
 pub use observe::Cache;
 use portolan_core::ipam::{Plan, plan};
 use prometheus_client::registry::Registry;

@@ -5,11 +5,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt as _;
 use portolan_core::ipam::{Cloud, CloudError, InstanceId, Journal, Moment, Seen, World};
 use portolan_core::select::Selector;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::describe::Description;
+use super::names::VERIFY;
 use super::observe::{Cache, Changes};
 use super::settings::Options;
 use super::validate;
@@ -22,6 +24,8 @@ pub(super) struct Model {
     pub(super) journal: Journal,
     /// Claims whose status was not written since they were created.
     pub(super) without_status: BTreeSet<Ipv4Addr>,
+    /// When somebody asked last to compare an address with the cloud, as the claim has it.
+    verify: BTreeMap<Ipv4Addr, String>,
     selector: Selector,
 }
 
@@ -30,7 +34,7 @@ pub(super) struct Model {
 pub(super) struct Followed {
     /// Something differs for the planner.
     pub(super) changed: bool,
-    /// A node came, went or changed, so the cloud may have, too.
+    /// A node came, went or changed, so the cloud may have, too; or somebody asks to look.
     pub(super) nodes: bool,
 }
 
@@ -42,6 +46,7 @@ impl Model {
             world: World { seed: seed(system.as_deref()), now, options: options.planner(), ..World::default() },
             journal: Journal::default(),
             without_status: BTreeSet::new(),
+            verify: BTreeMap::new(),
             selector: options.node_selector.clone(),
         };
         let all = Changes {
@@ -72,23 +77,31 @@ impl Model {
         follow(&cache.nodes, &changes.nodes, nodes, &mut followed.nodes, |object, before| {
             validate::node(object, selector, before, now)
         });
-        followed.changed |= followed.nodes | self.follow_claims(cache, &changes.claims);
+        let claims = self.follow_claims(cache, &changes.claims);
+        followed.nodes |= claims.nodes;
+        followed.changed |= followed.nodes | claims.changed;
         followed
     }
 
-    fn follow_claims(&mut self, cache: &Cache, changes: &BTreeSet<Arc<Key>>) -> bool {
+    fn follow_claims(&mut self, cache: &Cache, changes: &BTreeSet<Arc<Key>>) -> Followed {
+        let mut followed = Followed::default();
         if changes.is_empty() {
-            return false;
+            return followed;
         }
         let unreadable = unreadable(&cache.claims);
-        let mut changed = false;
         for key in changes {
             let Some(address) = validate::address_of(&key.name) else { continue };
             let object = cache.claims.get(key);
             let claim = object.as_ref().and_then(|object| validate::claim(object));
             let is_other = claim.is_none() && (object.is_some() || unreadable.contains(&**key));
-            changed |= self.journal.claims.get(&address) != claim.as_ref();
-            changed |= self.journal.other_use.contains(&address) != is_other;
+            followed.changed |= self.journal.claims.get(&address) != claim.as_ref();
+            followed.changed |= self.journal.other_use.contains(&address) != is_other;
+            let asked = object.as_ref().and_then(|object| object.annotations().get(VERIFY)).cloned();
+            let asked_before = match asked.clone() {
+                Some(asked) => self.verify.insert(address, asked),
+                None => self.verify.remove(&address),
+            };
+            followed.nodes |= asked.is_some() && asked != asked_before;
             let lacks_status = object.is_some_and(|object| validate::has_no_status(&object));
             set(&mut self.without_status, address, lacks_status);
             set(&mut self.journal.other_use, address, is_other);
@@ -97,7 +110,7 @@ impl Model {
                 None => drop(self.journal.claims.remove(&address)),
             }
         }
-        changed
+        followed
     }
 
     /// Takes why the cloud was not described; true if that matters because it never was.

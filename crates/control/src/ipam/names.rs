@@ -12,6 +12,8 @@ pub(super) const ADDRESS_PREFIX: &str = "egressip-ipam-operator.redhat-cop.io/";
 pub(super) const STATUS: &str = "portolan.dev/egressip-status";
 /// Annotation on an AddressClaim: its first status, because an object is created without one.
 pub(super) const FIRST_STATUS: &str = "portolan.dev/first-cloud-status";
+/// Annotation on an AddressClaim: asks the operator to compare everything with the cloud, each time that it changes.
+pub(super) const VERIFY: &str = "portolan.dev/verify";
 /// Value of the label `portolan.dev/use`.
 pub(super) const USE_CLOUD: &str = "cloud";
 /// Kind of owners that the planner decides about.

@@ -1,8 +1,5 @@
 //! What OpenShift SDN and users read: HostSubnets, NetNamespaces and annotations of Namespaces.
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
-
 use portolan_core::ipam::{ListAnnotation, NamespaceName, NodeName};
 use serde_json::{Value, json};
 
@@ -24,7 +21,7 @@ pub(super) fn host_subnet(acting: &Acting<'_>, name: &NodeName) -> Prepared<()> 
     if acting.model.world.host_subnets.get(name) != Some(&current) {
         return Prepared::Nothing;
     }
-    let mut body = json!({ "egressIPs": list(egress_ips, &seen.egress_ips) });
+    let mut body = json!({ "egressIPs": validate::texts(egress_ips, &seen.egress_ips) });
     for address in current.annotations.keys().filter(|address| !annotations.contains_key(*address)) {
         body["metadata"]["annotations"][format!("{ADDRESS_PREFIX}{address}")] = Value::Null;
     }
@@ -45,7 +42,7 @@ pub(super) fn net_namespace(acting: &Acting<'_>, name: &NamespaceName) -> Prepar
     }
     let body = json!({
         "metadata": { "annotations": { EGRESSIPS: annotation.as_deref() } },
-        "egressIPs": list(egress_ips, &seen.egress_ips),
+        "egressIPs": validate::texts(egress_ips, &seen.egress_ips),
     });
     merge(acting, store, seen, body)
 }
@@ -63,7 +60,7 @@ pub(super) fn namespace(acting: &Acting<'_>, name: &NamespaceName) -> Prepared<(
     match egressips {
         Some(ListAnnotation::Write(list)) => {
             annotations[EGRESSIPS] = (**list).into();
-            annotations[MODIFIED] = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+            annotations[MODIFIED] = validate::time(jiff::Timestamp::now()).into();
         }
         Some(ListAnnotation::Remove) => {
             annotations[EGRESSIPS] = Value::Null;
@@ -72,12 +69,6 @@ pub(super) fn namespace(acting: &Acting<'_>, name: &NamespaceName) -> Prepared<(
         None => {}
     }
     merge(acting, store, seen, json!({ "metadata": { "annotations": annotations } }))
-}
-
-/// Addresses to write; what stands there and is no address stays.
-fn list(egress_ips: &BTreeSet<Ipv4Addr>, seen: &[String]) -> Vec<String> {
-    let odd = seen.iter().filter(|text| text.parse::<Ipv4Addr>().is_err()).cloned();
-    egress_ips.iter().map(Ipv4Addr::to_string).chain(odd).collect()
 }
 
 fn merge<K: Kind>(acting: &Acting<'_>, store: &Store<K>, seen: std::sync::Arc<K>, body: Value) -> Prepared<()> {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -82,6 +83,17 @@ fn instance(provider_id: &str) -> Option<InstanceId> {
 /// Texts that are no addresses are not ours to judge; writes keep them.
 fn addresses(texts: &[String]) -> BTreeSet<Ipv4Addr> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// Addresses to write; what stands there and is no address stays.
+pub(super) fn texts(addresses: &BTreeSet<Ipv4Addr>, seen: &[String]) -> Vec<String> {
+    let odd = seen.iter().filter(|text| text.parse::<Ipv4Addr>().is_err()).cloned();
+    addresses.iter().map(Ipv4Addr::to_string).chain(odd).collect()
+}
+
+/// A time as annotations have it.
+pub(super) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn moment(time: &Time) -> Moment {
