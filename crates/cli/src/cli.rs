@@ -4,7 +4,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
 use portolan_control::runtime::capability::Capability;
 
 use crate::commands::{
-    agent, cleanup, completions, crds, manifests, operator, plan, proxy, reference, send, status, up, why,
+    agent, cleanup, completions, crds, doctor, manifests, operator, plan, proxy, reference, send, status, up, why,
 };
 use crate::help::after_help;
 use crate::outcome::{Exit, Failure};
@@ -43,6 +43,7 @@ enum Command {
     Plan(plan::Args),
     Why(why::Args),
     Status(status::Args),
+    Doctor(doctor::Args),
     Crds(crds::Args),
     Cleanup(cleanup::Args),
     Completions(completions::Args),
@@ -61,6 +62,7 @@ pub(crate) fn definition(program: Program, table: &[&Capability]) -> clap::Comma
                 "cleanup" => operator::with_names(command, table),
                 "why" => why::with_capabilities(command, table),
                 "status" => status::with_capabilities(command, table),
+                "doctor" => doctor::with_capabilities(command, table),
                 _ => command,
             }
         });
@@ -95,6 +97,7 @@ pub(crate) fn run(
         Command::Plan(args) => plan::run(args, table, printer),
         Command::Why(args) => why::run(args, table, printer),
         Command::Status(args) => status::run(args, table, printer),
+        Command::Doctor(args) => doctor::run(args, table, printer),
         Command::Crds(args) => crds::run(args, printer),
         Command::Cleanup(args) => cleanup::run(args, table, printer),
         Command::Completions(args) => completions::run(args, definition, program, printer),

@@ -49,6 +49,15 @@ impl Printer {
         }
     }
 
+    /// Asks for agreement; anything but `y` or `yes` is none.
+    pub(crate) fn agreed(&self, question: &str) -> Result<bool, Failure> {
+        written(&mut self.err.lock(), question)?;
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        let is_yes = matches!(answer.trim().to_lowercase().as_str(), "y" | "yes");
+        Ok(read.is_ok() && is_yes)
+    }
+
     /// Prints the error, if there is one, and turns the outcome into the exit code.
     pub(crate) fn end(self, outcome: Result<Exit, Failure>) -> ExitCode {
         let exit = match outcome {

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod cleanup;
 pub(crate) mod completions;
 pub(crate) mod crds;
+pub(crate) mod doctor;
 pub(crate) mod manifests;
 pub(crate) mod operator;
 pub(crate) mod plan;

@@ -24,6 +24,7 @@ Commands:
   plan         Show what applying objects would change, without writing anything
   why          Explain the state of an object step by step
   status       Show the state of all capabilities or of one, or simulate the loss of a node
+  doctor       Find what is wrong with capabilities and their objects, and repair it
   crds         Print the custom resource definitions as YAML
   cleanup      Remove what the operator has made on a cluster, once the operator is gone
   completions  Print the completion script for a shell
@@ -51,9 +52,20 @@ Exit codes:
 
 #[test]
 fn every_command_explains_itself_on_stdout() {
-    for command in
-        ["up", "operator", "agent", "proxy", "send", "plan", "why", "status", "crds", "cleanup", "completions"]
-    {
+    for command in [
+        "up",
+        "operator",
+        "agent",
+        "proxy",
+        "send",
+        "plan",
+        "why",
+        "status",
+        "doctor",
+        "crds",
+        "cleanup",
+        "completions",
+    ] {
         for flag in ["-h", "--help"] {
             let Ran { exit, stdout, stderr } = portolan(&format!("{command} {flag}"));
             assert_eq!((exit, stderr.as_str()), (Some(0), ""), "{command} {flag}");

@@ -57,6 +57,21 @@ async fn every_command_knows_a_capability_that_is_one_more_line_in_the_table() -
     assert_eq!((plan.exit, plan.stderr.as_str()), (Some(1), "1 change\n"), "{plan:?}");
     assert!(plan.stdout.contains("ticket default/second  numbered  -     2"), "{plan:?}");
 
+    for name in ["second", "third"] {
+        add(server.client(), name).await?;
+    }
+    let found = ask("doctor tickets third");
+    assert_eq!(found.exit, Some(1), "{found:?}");
+    let line = found.stdout.lines().find(|line| line.contains("Ticket/default/third")).unwrap_or_default();
+    assert!(line.starts_with("fail ") && line.contains("NoNumberFree: raise spec.last"), "{found:?}");
+    let unasked = ask("doctor tickets --repair");
+    assert_eq!((unasked.exit, unasked.stdout.as_str()), (Some(2), ""), "{unasked:?}");
+    assert!(unasked.stderr.ends_with("hint: repair without asking: portolan doctor --repair --yes\n"), "{unasked:?}");
+    let repaired = ask("doctor tickets --repair --yes -o json");
+    assert_eq!((repaired.exit, repaired.stderr.as_str()), (Some(0), "nothing is wrong\n"), "{repaired:?}");
+    let rows: serde_json::Value = serde_json::from_str(&repaired.stdout)?;
+    assert_eq!(rows[0]["seen"], "repaired: raise spec.last of Office default/office by one", "{rows}");
+
     let roles = run(&binary, "manifests").stdout;
     assert!(roles.contains("resources: [tickets]\n") && roles.contains("path: /validate-ticket\n"), "{roles}");
     let reference = run(&binary, "reference").stdout;
@@ -71,9 +86,13 @@ async fn prepare(client: Client) -> anyhow::Result<()> {
     install::<Office>(client.clone()).await?;
     let offices: Api<Office> = Api::namespaced(client.clone(), "default");
     offices.create(&PostParams::default(), &Office::new("office", OfficeSpec { last: 2 })).await?;
+    add(client, "first").await
+}
+
+async fn add(client: Client, name: &str) -> anyhow::Result<()> {
     let tickets: Api<Ticket> = Api::namespaced(client, "default");
     let spec = TicketSpec { text: "x".to_owned(), desk: None };
-    tickets.create(&PostParams::default(), &Ticket::new("first", spec)).await?;
+    tickets.create(&PostParams::default(), &Ticket::new(name, spec)).await?;
     Ok(())
 }
 
