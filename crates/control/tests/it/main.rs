@@ -4,6 +4,7 @@ mod capability;
 mod chaos;
 mod chart;
 mod crashes;
+mod doctor;
 mod egress;
 mod examples;
 mod harness;

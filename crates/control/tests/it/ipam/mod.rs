@@ -2,6 +2,7 @@
 
 mod assign;
 mod crashes;
+mod doctor;
 mod harness;
 mod nodes;
 mod query;
