@@ -1,12 +1,15 @@
 //! `portolan doctor`: what is wrong, and its repair.
 
 use std::io::{IsTerminal as _, stdin};
+use std::sync::Arc;
 
 use portolan_control::doctor::{self, Diagnosis, Request};
 use portolan_control::query;
 use portolan_control::runtime::capability::{Capability, names};
 use portolan_control::runtime::doctor::{Examination, ExaminedCloud};
+use portolan_drivers::cloud::aws::{AwsOptions, LazyAws};
 
+use crate::aws;
 use crate::cluster::ClusterArgs;
 use crate::help::change_arg;
 use crate::outcome::{Exit, Failure};
@@ -25,6 +28,7 @@ Examples:
   portolan doctor
   portolan doctor egress
   portolan doctor mesh shop/web -o wide
+  portolan doctor ipam shop --repair
   portolan doctor --repair --yes")]
 pub(crate) struct Args {
     /// The capability; all by default
@@ -80,7 +84,8 @@ fn is_agreed(found: &Diagnosis, printer: &Printer) -> Result<bool, Failure> {
     printer.agreed(&format!("to repair:\n{}go on? [y/N] ", repairs.concat()))
 }
 
-/// The cloud that checks of addresses may read: none without credentials.
+/// The cloud that checks of addresses may read, if this shell says which.
 fn cloud() -> Option<ExaminedCloud> {
-    None
+    let settings = aws::settings();
+    settings.is_set_up().then(|| Arc::new(LazyAws::new(settings, AwsOptions::default())))
 }

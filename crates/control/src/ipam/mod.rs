@@ -33,7 +33,6 @@ mod validate;
 
 use std::sync::Arc;
 
-pub use doctor::examine;
 pub use observe::Cache;
 use portolan_core::ipam::{Plan, plan};
 use prometheus_client::registry::Registry;

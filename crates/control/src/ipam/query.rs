@@ -8,6 +8,7 @@ use kube::Client;
 use portolan_core::ipam::{Action, AddressList, Claim, Journal, Plan, State, Step, World};
 use serde_json::{Value, json};
 
+use super::doctor;
 use super::names::EGRESSIPAM;
 use super::snapshot::{Objects, planned};
 use crate::runtime::capability::{Queries, Why};
@@ -23,6 +24,7 @@ pub(super) const QUERIES: Queries = Queries {
     }],
     status: |client| Box::pin(status(client)),
     node_loss: Some(|client, node| Box::pin(node_loss(client, node))),
+    doctor: |client, examination| Box::pin(doctor::examine(client, examination)),
 };
 
 /// What the cloud alone knows.

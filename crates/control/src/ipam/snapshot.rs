@@ -29,11 +29,11 @@ use crate::runtime::query::QueryError;
 /// All objects that decisions are based on.
 #[derive(Clone)]
 pub(super) struct Objects {
-    namespaces: Vec<core::Namespace>,
+    pub(super) namespaces: Vec<core::Namespace>,
     nodes: Vec<core::Node>,
     claims: Vec<AddressClaim>,
-    net_namespaces: Vec<api::NetNamespace>,
-    host_subnets: Vec<api::HostSubnet>,
+    pub(super) net_namespaces: Vec<api::NetNamespace>,
+    pub(super) host_subnets: Vec<api::HostSubnet>,
 }
 
 impl Objects {

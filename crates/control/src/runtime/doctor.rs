@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
-use portolan_drivers::cloud::AwsCloud;
+use portolan_drivers::cloud::aws::LazyAws;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -25,8 +25,8 @@ pub struct Examination {
     pub cloud: Option<ExaminedCloud>,
 }
 
-/// A cloud that can tell what its credentials allow, too.
-pub type ExaminedCloud = Arc<AwsCloud>;
+/// A cloud that says what its credentials allow, too.
+pub type ExaminedCloud = Arc<LazyAws>;
 
 /// Checks that are still running.
 pub type Checks = BoxFuture<'static, Result<Vec<Check>, QueryError>>;

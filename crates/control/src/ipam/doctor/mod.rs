@@ -29,7 +29,7 @@ use crate::runtime::doctor::{Check, Examination};
 use crate::runtime::query::QueryError;
 
 /// Checks everything, or what concerns one namespace.
-pub async fn examine(client: Client, examination: Examination) -> Result<Vec<Check>, QueryError> {
+pub(super) async fn examine(client: Client, examination: Examination) -> Result<Vec<Check>, QueryError> {
     let snapshot = Snapshot::read(&client, &examination).await?;
     let found = checked(&snapshot).into_iter();
     Ok(found.map(|finding| repair::prepared(&client, finding)).collect())

@@ -3,27 +3,20 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use portolan_api::address_claim::AddressClaim;
-use portolan_api::ipam::{HostSubnet, NetNamespace};
 use portolan_core::ipam::{
     self as core, Claim, Cloud, CloudError, CloudInterface, CloudNode, InstanceId, Journal, NamespaceName, NodeName,
     OwnerKind, Seen, World,
 };
-use portolan_core::select::{Expression, Operator, Selector};
-use portolan_drivers::cloud::AwsCloud;
-use portolan_drivers::cloud::aws::PermissionProbe;
+use portolan_drivers::cloud::aws::{LazyAws, PermissionProbe};
 
 use super::super::describe::described;
 use super::super::names::ADDRESS_PREFIX;
-use super::super::validate;
+use super::super::snapshot::Objects;
 use super::finding::{Held, Leftover};
 use crate::runtime::doctor::Examination;
-use crate::runtime::overlay::list_all;
 use crate::runtime::query::QueryError;
 
 /// The cluster and the cloud at one time.
@@ -46,28 +39,15 @@ pub(super) struct Snapshot {
 impl Snapshot {
     pub(super) async fn read(client: &Client, examination: &Examination) -> Result<Self, QueryError> {
         let Examination { name, cloud } = examination;
-        let namespaces: Vec<Namespace> = list_all(client, "namespaces").await?;
-        let net_namespaces: Vec<NetNamespace> = list_all(client, "netnamespaces").await?;
-        let host_subnets: Vec<HostSubnet> = list_all(client, "hostsubnets").await?;
-        let nodes: Vec<Node> = list_all(client, "nodes").await?;
-        let claims: Vec<AddressClaim> = list_all(client, "addressclaims").await?;
-        let mut leftovers = leftovers(Held::Namespace, &namespaces);
-        leftovers.extend(self::leftovers(Held::NetNamespace, &net_namespaces));
-        leftovers.extend(self::leftovers(Held::HostSubnet, &host_subnets));
-        let now = core::Moment::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-        let selector = compute_nodes();
-        let world = World {
-            now,
-            namespaces: namespaces.iter().map(|one| (name_of(one), validate::namespace(one))).collect(),
-            net_namespaces: net_namespaces.iter().map(|one| (name_of(one), validate::net_namespace(one))).collect(),
-            host_subnets: host_subnets.iter().map(|one| (name_of(one), validate::host_subnet(one))).collect(),
-            nodes: nodes.iter().map(|one| (name_of(one), validate::node(one, &selector, None, now))).collect(),
-            ..World::default()
-        };
+        let objects = Objects::read(client).await?;
+        let mut leftovers = leftovers(Held::Namespace, &objects.namespaces);
+        leftovers.extend(self::leftovers(Held::NetNamespace, &objects.net_namespaces));
+        leftovers.extend(self::leftovers(Held::HostSubnet, &objects.host_subnets));
+        let (world, journal) = objects.world();
         let mut snapshot = Self {
             scope: name.as_deref().map(NamespaceName::from),
             world,
-            journal: journal(&claims),
+            journal,
             leftovers,
             other_operators: other_operators(client).await,
             access: None,
@@ -84,7 +64,7 @@ impl Snapshot {
     }
 
     /// Reads the cloud; gives what the credentials allow.
-    async fn look(&mut self, cloud: &AwsCloud) -> Result<PermissionProbe, String> {
+    async fn look(&mut self, cloud: &LazyAws) -> Result<PermissionProbe, String> {
         match described(cloud, &self.instances()).await {
             Ok((report, subnets)) => {
                 let began = self.world.now;
@@ -97,7 +77,8 @@ impl Snapshot {
         }
         let mut nodes = self.world.cloud.iter().flat_map(|cloud| cloud.nodes.values());
         let interface: Option<CloudInterface> = nodes.find_map(|seen| seen.what.interface.clone());
-        cloud.probe(interface.as_ref()).await.map_err(|problem| problem.to_string())
+        let probed = async { cloud.get().await?.probe(interface.as_ref()).await };
+        probed.await.map_err(|problem| problem.to_string())
     }
 
     /// Instances of nodes, and those that calls of the journal named.
@@ -165,29 +146,6 @@ impl Snapshot {
         let interface = self.instance(node).and_then(|instance| instance.interface.as_ref());
         Some(interface.is_some_and(|interface| interface.secondary.contains(&address)))
     }
-}
-
-/// What the operator selects unless it is told otherwise.
-fn compute_nodes() -> Selector {
-    let worker = Expression { key: "node-role.kubernetes.io/worker".into(), operator: Operator::Exists };
-    Selector { expressions: vec![worker], ..Selector::default() }
-}
-
-fn name_of(object: &impl ResourceExt) -> NamespaceName {
-    object.name_any().into()
-}
-
-fn journal(claims: &[AddressClaim]) -> Journal {
-    let mut journal = Journal::default();
-    for object in claims {
-        let Some(address) = validate::address_of(&object.name_any()) else { continue };
-        if let Some(claim) = validate::claim(object) {
-            journal.claims.insert(address, claim);
-        } else {
-            journal.other_use.insert(address);
-        }
-    }
-    journal
 }
 
 /// Finalizers of the Go operators: `namespace-handler`, `netnamespace-handler` and `hostsubnet-handler`.

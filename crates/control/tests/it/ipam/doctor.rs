@@ -45,8 +45,8 @@ impl Served {
 
     /// Checks that are not well.
     async fn wrong(&self) -> anyhow::Result<Vec<Check>> {
-        let examination = Examination { name: None, cloud: Some(self.world.cloud().await?) };
-        let mut checks = ipam::examine(self.world.client.clone(), examination).await?;
+        let examination = Examination { name: None, cloud: Some(self.world.cloud()) };
+        let mut checks = (ipam::CAPABILITY.queries.doctor)(self.world.client.clone(), examination).await?;
         checks.retain(|check| check.verdict != Verdict::Ok);
         Ok(checks)
     }
@@ -166,13 +166,13 @@ async fn what_is_not_ours_is_reported_and_left(backend: Backend) -> anyhow::Resu
     let idle = world.namespace().await?;
     for (name, wrong) in [(name, &["namespace-annotations", "credentials"][..]), (&idle, &["credentials"][..])] {
         let examination = Examination { name: Some(name.clone()), cloud: None };
-        let checks = ipam::examine(world.client.clone(), examination).await?;
+        let checks = (ipam::CAPABILITY.queries.doctor)(world.client.clone(), examination).await?;
         let found: Vec<&str> =
             checks.iter().filter(|check| check.verdict != Verdict::Ok).map(|check| check.name).collect();
         ensure!(found == wrong, "{name}: {checks:#?}");
     }
     let unknown = Examination { name: Some("nobody".to_owned()), cloud: None };
-    ensure!(ipam::examine(world.client.clone(), unknown).await.is_err());
+    ensure!((ipam::CAPABILITY.queries.doctor)(world.client.clone(), unknown).await.is_err());
     ensure!(world.secondary(node).contains(address), "nothing was taken from the cloud");
     Ok(())
 }
@@ -180,14 +180,14 @@ async fn what_is_not_ours_is_reported_and_left(backend: Backend) -> anyhow::Resu
 async fn what_the_cloud_lost_is_the_operators_work(backend: Backend) -> anyhow::Result<()> {
     let served = Served::new(backend).await?;
     let Served { world, name, address, node, .. } = &served;
-    let settings = ipam::Options { verify_interval: Duration::from_hours(1), ..world.options().await? };
+    let settings = ipam::Options { verify_interval: Duration::from_hours(1), ..world.options() };
     world.ec2.clear_calls();
     let operator = world.operator_with(settings).await?;
     // it reads subnets after instances
     let has_looked = async || Ok(world.ec2.calls().iter().any(|call| call.action == "DescribeSubnets"));
     eventually("the operator has looked, and will not look again soon", has_looked).await?;
     let interface = world.instances[node].interface.as_str().into();
-    world.cloud().await?.release(&interface, &[*address]).await;
+    world.cloud().release(&interface, &[*address]).await;
     let found = served.only("cloud-addresses", &format!("AddressClaim/{address}")).await?;
     let repair = found.repair.context("the operator can be asked")?;
     ensure!(repair.asks_operator, "{repair:?}");

@@ -14,8 +14,7 @@ use portolan_api::address_claim::AddressClaim;
 use portolan_api::ipam::{CloudAttachment, CloudState, HostSubnet, NetNamespace};
 use portolan_control::ipam;
 use portolan_control::runtime::app::Process;
-use portolan_drivers::cloud::AwsCloud;
-use portolan_drivers::cloud::aws::{AwsOptions, AwsSettings, Rate};
+use portolan_drivers::cloud::aws::{AwsOptions, AwsSettings, LazyAws, Rate};
 use portolan_testkit::aws::{Ec2Call, FakeEc2, REGION, Ran};
 use portolan_testkit::{Exchange, FaultProxy, Faults, builders, install_definition};
 use serde_json::{Value, json};
@@ -177,7 +176,7 @@ impl World {
         Ok(self.namespaces().get(namespace).await?.annotations().get(key).cloned())
     }
 
-    pub(super) async fn cloud(&self) -> anyhow::Result<Arc<AwsCloud>> {
+    pub(super) fn cloud(&self) -> Arc<LazyAws> {
         let keys = self.ec2.own_keys();
         let settings = AwsSettings {
             region: Some(REGION.to_owned()),
@@ -189,21 +188,21 @@ impl World {
         };
         let plenty = Rate { burst: 90.0, per_second: 19.0 };
         let options = AwsOptions { reads: plenty, ..AwsOptions::default() };
-        Ok(Arc::new(AwsCloud::new(settings, options).await?))
+        Arc::new(LazyAws::new(settings, options))
     }
 
     /// Settings with short times.
-    pub(super) async fn options(&self) -> anyhow::Result<ipam::Options> {
-        Ok(ipam::Options {
+    pub(super) fn options(&self) -> ipam::Options {
+        ipam::Options {
             node_grace: Duration::from_millis(500),
             verify_interval: Duration::from_millis(800),
             cooling: Duration::from_secs(2),
-            ..ipam::Options::on(self.cloud().await?)
-        })
+            ..ipam::Options::on(self.cloud())
+        }
     }
 
     pub(super) async fn operator(&self) -> anyhow::Result<Operator> {
-        self.operator_with(self.options().await?).await
+        self.operator_with(self.options()).await
     }
 
     pub(super) async fn operator_with(&self, ipam: ipam::Options) -> anyhow::Result<Operator> {

@@ -94,7 +94,7 @@ async fn an_address_that_vanished_is_put_back(backend: Backend) -> anyhow::Resul
     let before = world.served(&name).await?;
     let (address, node) = before.iter().next().context("it has one")?;
     let interface = world.instances[node].interface.as_str().into();
-    let outcome = portolan_drivers::cloud::Cloud::release(&*world.cloud().await?, &interface, &[*address]).await;
+    let outcome = portolan_drivers::cloud::Cloud::release(&*world.cloud(), &interface, &[*address]).await;
     ensure!(outcome[address].is_ok(), "{outcome:?}");
     eventually("it is there again", async || Ok(world.secondary(node).contains(address))).await?;
     ensure!(world.served(&name).await? == before);

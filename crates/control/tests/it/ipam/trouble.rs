@@ -165,7 +165,7 @@ async fn where_a_zone_fails_the_others_serve_if_that_is_allowed(backend: Backend
     .await?;
     ensure!(world.net_namespaces().get(&name).await?.egress_ips.is_empty(), "all or none");
     operator.stop().await?;
-    let partial = ipam::Options { partial: true, ..world.options().await? };
+    let partial = ipam::Options { partial: true, ..world.options() };
     let operator = world.operator_with(partial).await?;
     eventually("the other zone serves", async || {
         let listed = world.net_namespaces().get(&name).await?.egress_ips;
@@ -177,14 +177,14 @@ async fn where_a_zone_fails_the_others_serve_if_that_is_allowed(backend: Backend
     operator.stop().await
 }
 
-async fn replica(world: &World, namespace: &str, identity: &str) -> anyhow::Result<Process> {
+fn replica(world: &World, namespace: &str, identity: &str) -> anyhow::Result<Process> {
     let election = lease::Options {
         duration: Duration::from_secs(4),
         renew_deadline: Duration::from_secs(3),
         retry_period: Duration::from_millis(300),
         ..lease::Options::of_operator(namespace, identity)
     };
-    let ipam = world.options().await?;
+    let ipam = world.options();
     let options = app::Options { election: Some(election), ..options() };
     Ok(Process::start(world.client.clone(), options, |ctx, registry| drop(ipam::start(ctx, registry, ipam)))?)
 }
@@ -192,10 +192,10 @@ async fn replica(world: &World, namespace: &str, identity: &str) -> anyhow::Resu
 async fn of_two_replicas_one_calls_the_cloud_and_the_other_takes_over(backend: Backend) -> anyhow::Result<()> {
     let world = World::new(backend, &[2]).await?;
     let namespace = world.namespace().await?;
-    let first = replica(&world, &namespace, "first").await?;
+    let first = replica(&world, &namespace, "first")?;
     let name = world.asking(None).await?;
     let nodes = world.served(&name).await?;
-    let second = replica(&world, &namespace, "second").await?;
+    let second = replica(&world, &namespace, "second")?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     ensure!(world.ec2_writes().len() == 1, "one address, one call: {:#?}", world.ec2_writes());
     first.stop().await?;

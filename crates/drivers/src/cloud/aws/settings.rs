@@ -52,6 +52,15 @@ impl fmt::Debug for AwsSettings {
 }
 
 impl AwsSettings {
+    /// True if somebody says where AWS is, or who we are to it.
+    pub const fn is_set_up(&self) -> bool {
+        self.region.is_some()
+            || self.access_key_id.is_some()
+            || self.role_arn.is_some()
+            || self.profile.is_some()
+            || self.ec2_endpoint.is_some()
+    }
+
     /// Reads the variables with a function. Empty ones count as not set.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
