@@ -72,7 +72,7 @@ fn foreign_endpoints(services: &[Service], slices: &[EndpointSlice]) -> Vec<Chec
     });
     let found: Vec<Check> = found.collect();
     if found.is_empty() {
-        return vec![Check::ok(ENDPOINTS, format!("{} Services have our endpoints only", handled.len()))];
+        return vec![Check::ok(ENDPOINTS, format!("Services with our endpoints only: {}", handled.len()))];
     }
     found
 }
