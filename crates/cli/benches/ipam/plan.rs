@@ -40,7 +40,7 @@ pub(crate) fn measure(bench: &mut Bench) -> anyhow::Result<()> {
         let namespaces = usize::try_from(size)?;
         worlds.insert(size, settled(namespaces, namespaces * NODES / NAMESPACES)?);
     }
-    bench.growth(GROWTH, &SIZES, Goal::exponent(1.15), |size| {
+    bench.growth(GROWTH, &SIZES, Goal::exponent(1.2), |size| {
         let (world, journal) = &worlds[&size];
         std::hint::black_box(plan(world, journal, &Calls::default()));
         Ok(())
