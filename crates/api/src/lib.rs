@@ -7,6 +7,8 @@
 //! | gateway | `egw.acnodal.io/v1` | EGW, Account, ServicePrefix, ServiceGroup, LoadBalancer, Endpoint, NodeConfig |
 //! | egress | `egressgateway.spidernet.io/v1beta1` | EgressGateway, EgressPolicy, EgressClusterPolicy, EgressTunnel, EgressEndpointSlice and their kin |
 //! | ipam | `network.openshift.io/v1` | NetNamespace, HostSubnet; annotations on Namespaces |
+//! | ipam | `cloud.network.openshift.io/v1` | CloudPrivateIPConfig |
+//! | ipam | `k8s.ovn.org/v1` | EgressIP |
 //! | mirror | `portolan.dev/v1alpha1` | RemoteCluster; a label and an annotation on Services, EndpointSlices |
 //! | mirror | `multicluster.x-k8s.io/v1beta1` | ServiceExport, ServiceImport, as Kubernetes defines them |
 //! | mesh | `l7mp.io/v1` | VirtualService, Route, Target, Rule |
@@ -94,8 +96,14 @@ pub fn mcs_crds() -> Vec<CustomResourceDefinition> {
     [mirror::ServiceExport::crd(), mirror::ServiceImport::crd()].map(schema::finished).into()
 }
 
-/// The definitions of OpenShift's kinds that ipam writes addresses to. They belong to OpenShift and not to us, so they are
+/// The definitions of OpenShift's kinds that ipam reads and writes. They belong to OpenShift and not to us, so they are
 /// for clusters without it.
 pub fn openshift_crds() -> Vec<CustomResourceDefinition> {
-    vec![ipam::net_namespace(), ipam::host_subnet()]
+    vec![ipam::net_namespace(), ipam::host_subnet(), ipam::cloud_private_ip_config()]
+}
+
+/// The definitions of OVN-Kubernetes's kinds that ipam writes addresses to. They belong to OVN-Kubernetes and not to us, so
+/// they are for tests: a cluster that serves them and those of OpenShift SDN has no obvious network plugin.
+pub fn ovn_crds() -> Vec<CustomResourceDefinition> {
+    vec![ipam::egress_ip()]
 }
