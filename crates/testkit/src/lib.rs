@@ -9,6 +9,7 @@
 //! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
 //! - [`ReservedAddress`]: a loopback address that stays free until a server takes it.
 //! - [`conformance`]: upstream's suites, for `cargo xtask conformance`.
+//! - [`openshift`] and [`ovn`]: what the controllers of OpenShift and OVN-Kubernetes do with egress addresses.
 //! - [`aws`]: EC2, STS and the metadata service on loopback, with AWS's rules.
 //! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
 //! - [`ticket`]: two small custom kinds to try a controller runtime on.
@@ -43,6 +44,8 @@ pub mod helm;
 pub mod image;
 mod kubeconfig;
 pub mod kubelet;
+pub mod openshift;
+pub mod ovn;
 pub mod program;
 mod reserved_address;
 pub mod ticket;

@@ -13,7 +13,7 @@ mod sts;
 #[cfg(test)]
 mod tests;
 
-pub use ec2::{Answered, Ec2Call, Ec2Fault, FakeEc2, Ran, Throttle};
+pub use ec2::{Answered, Ec2Call, Ec2Fault, FakeEc2, Neighbour, PrimaryInterface, Ran, Throttle};
 pub use imds::FakeImds;
 pub use keys::{KeyRing, StaticKeys};
 pub use sts::FakeSts;

@@ -3,6 +3,7 @@
 mod account;
 mod call;
 mod describe;
+mod neighbour;
 mod parameters;
 mod response;
 mod serve;
@@ -28,6 +29,7 @@ use super::server::Server;
 use crate::faults::Phase;
 use account::{Account, Kill};
 pub use call::{Answered, Ec2Call, Ec2Fault};
+pub use neighbour::{Neighbour, PrimaryInterface};
 pub use throttle::Throttle;
 use world::{Instance, Subnet};
 
@@ -189,6 +191,11 @@ impl FakeEc2 {
         let assigned = account.world.assign(interface, wish, false);
         let assigned = assigned.unwrap_or_else(|refusal| unreachable!("the test asks for what cannot be: {refusal:?}"));
         account.changed(&assigned.changed);
+    }
+
+    /// Another program that works on this account.
+    pub fn neighbour(&self) -> Neighbour {
+        Neighbour { account: self.account.clone() }
     }
 
     /// How likely strangers take or free an address after each call.
