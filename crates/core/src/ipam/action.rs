@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cloud::{InstanceId, InterfaceId};
 use super::journal::Claim;
 use super::reason::{Event, Unmet};
-use super::types::{CallKind, Moment, NamespaceName, NodeName};
+use super::types::{CallKind, Moment, NamespaceName, NodeName, PrivateIpStatus};
 
 /// What is due, and what cannot be met.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,6 +20,10 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// Instances whose next describe is waited for.
     pub awaiting: BTreeSet<InstanceId>,
+    /// What OVN-Kubernetes is to know of nodes.
+    pub nodes: BTreeMap<NodeName, NodeChange>,
+    /// What CloudPrivateIPConfigs need, of those that we serve.
+    pub private_ips: BTreeMap<Ipv4Addr, PrivateIpChange>,
     /// When the plan changes without any other change.
     pub wake: Option<Moment>,
 }
@@ -64,6 +68,24 @@ pub enum Action {
         /// Why the namespace is not served; none removes the annotation.
         status: Option<Arc<str>>,
     },
+}
+
+/// What OVN-Kubernetes is to know of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeChange {
+    /// It may be used: the label is to be set.
+    pub label: bool,
+    /// Its interface, as the annotation says it. None leaves the annotation alone.
+    pub config: Option<Arc<str>>,
+}
+
+/// What a CloudPrivateIPConfig needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PrivateIpChange {
+    /// Sets the finalizer, or removes it.
+    Finalizer(bool),
+    /// Replaces the status.
+    Status(PrivateIpStatus),
 }
 
 /// What happens to the annotations `egressips` and `modified`.

@@ -121,8 +121,8 @@ impl<'a> Draft<'a> {
         }
         let is_attached =
             |claim: &Claim| claim.status.served || matches!(claim.status.state, State::Attached | State::Published);
-        let controlled = self.index.world.cloud_controller.is_some();
-        let all = wishes.is_empty() && keep.iter().all(|(_, claim)| controlled || is_attached(claim));
+        let first = self.index.publishes_first();
+        let all = wishes.is_empty() && keep.iter().all(|(_, claim)| first || is_attached(claim));
         Service { gate: !rolls_back && (all || partial), keep, surplus, wishes: wishes.len() }
     }
 

@@ -8,7 +8,7 @@ use super::cloud::{CloudSubnet, InstanceId, InstanceState, InterfaceId, SubnetId
 use super::error::CloudError;
 use super::journal::{Claim, Journal, OwnerKind, State, Target};
 use super::request::AddressList;
-use super::types::{Calls, Cloud, NamespaceName, NodeName, Seen, World};
+use super::types::{Calls, Cloud, NamespaceName, NodeName, PrivateIp, Seen, World};
 
 /// Maps and sets that are only looked up, never iterated.
 type HashMap<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
@@ -198,6 +198,11 @@ impl<'a> Index<'a> {
         self.cloud.subnets.values().find(|subnet| subnet.what.cidr.contains(&address))
     }
 
+    /// True if addresses are published before they are attached.
+    pub(super) fn publishes_first(&self) -> bool {
+        self.world.cloud_controller.is_some() || self.world.publish_first
+    }
+
     /// When the describe began that shows an instance.
     pub(super) fn began(&self, instance: &InstanceId) -> u64 {
         self.cloud.nodes.get(instance).map_or(0, |seen| seen.began)
@@ -215,8 +220,10 @@ impl<'a> Index<'a> {
 
     /// Where the cloud shows an address of the journal.
     pub(super) fn locate(&self, address: Ipv4Addr, claim: &Claim) -> Location<'a> {
-        if let Some(assigned) = &self.world.cloud_controller {
-            let host = assigned.get(&address).and_then(|node| self.host(node));
+        if let Some(private_ips) = &self.world.cloud_controller {
+            // one on its way out may be attached as long as there is a record of it
+            let counts = |ip: &&PrivateIp| ip.assigned().is_some() || claim.status.state == State::Releasing;
+            let host = private_ips.get(&address).filter(counts).and_then(|ip| self.host(ip.node()));
             return host.map_or(Location::Nowhere, |host| Location::At(host.instance));
         }
         let target = claim.status.target.as_ref();

@@ -57,8 +57,10 @@ pub struct Owner {
 /// Kind of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnerKind {
-    /// A namespace. The planner decides about these alone.
+    /// A namespace.
     Namespace,
+    /// A CloudPrivateIPConfig that we serve in the place of its controller.
+    PrivateIp,
     /// Any other kind: its addresses count as load and are left alone.
     Other,
 }

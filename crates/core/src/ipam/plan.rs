@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 
 use super::action::{Action, Plan};
 use super::draft::Draft;
-use super::error::CloudError;
 use super::index::Index;
 use super::journal::Journal;
-use super::reason::Unmet;
+use super::reason::{Reason, Unmet};
 use super::step::reason_of;
 use super::types::{Calls, World};
 
 /// Decides what is due. Total and deterministic. Until the cloud has answered, it only says so.
 pub fn plan(world: &World, journal: &Journal, calls: &Calls) -> Plan {
     let Some(cloud) = &world.cloud else {
-        return world.cloud_problem.as_ref().map(|problem| unread(world, journal, problem)).unwrap_or_default();
+        return world
+            .cloud_problem
+            .as_ref()
+            .map(|problem| refused(world, journal, reason_of(problem), &problem.to_string()))
+            .unwrap_or_default();
     };
     let index = Index::of(world, journal, calls, cloud);
     let mut draft = Draft::new(&index);
@@ -37,15 +40,15 @@ pub fn plan(world: &World, journal: &Journal, calls: &Calls) -> Plan {
     draft.finish()
 }
 
-/// Tells those who wait for addresses that the cloud could not be read. Whoever has some keeps them.
-fn unread(world: &World, journal: &Journal, problem: &CloudError) -> Plan {
+/// Tells those who wait for addresses why nothing can be decided. Whoever has some keeps them.
+pub fn refused(world: &World, journal: &Journal, reason: Reason, message: &str) -> Plan {
     let served: BTreeSet<&str> = journal.claims.values().map(|claim| &*claim.spec.owner.name).collect();
     let mut plan = Plan::default();
     for (name, namespace) in &world.namespaces {
         if !namespace.opted_in || namespace.terminating || served.contains(&**name) {
             continue;
         }
-        let unmet = Unmet { namespace: name.clone(), reason: reason_of(problem), message: problem.to_string() };
+        let unmet = Unmet { namespace: name.clone(), reason, message: message.to_owned() };
         let status = Some(unmet.annotation());
         if status != namespace.status {
             plan.actions.push(Action::AnnotateNamespace { name: name.clone(), egressips: None, status });

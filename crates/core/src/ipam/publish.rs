@@ -118,7 +118,7 @@ impl<'a> Draft<'a> {
         };
         let keeps = index.id(node).is_some_and(|id| index.nodes[id].keeps);
         let may_add = keeps && index.listed(address).is_empty();
-        if (is_there || index.world.cloud_controller.is_some()) && (is_listed || may_add) {
+        if (is_there || index.publishes_first()) && (is_listed || may_add) {
             self.hosted.entry(node).or_default().insert(address);
         }
     }
@@ -127,7 +127,7 @@ impl<'a> Draft<'a> {
     fn may_list(&self, claim: &Claim, gate: bool) -> bool {
         let is_far_enough = match claim.status.state {
             State::Attached | State::Published => true,
-            State::Assigning | State::Moving => self.index.world.cloud_controller.is_some(),
+            State::Assigning | State::Moving => self.index.publishes_first(),
             State::Reserved | State::Releasing | State::Blocked => false,
         };
         is_far_enough && (claim.status.served || gate)

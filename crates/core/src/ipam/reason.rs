@@ -51,6 +51,7 @@ pub enum Reason {
     CloudThrottled,
     CloudUnavailable,
     CloudError,
+    NetworkUnknown,
 }
 
 impl Reason {
@@ -70,6 +71,7 @@ impl Reason {
             Self::CloudThrottled => "CloudThrottled",
             Self::CloudUnavailable => "CloudUnavailable",
             Self::CloudError => "CloudError",
+            Self::NetworkUnknown => "NetworkUnknown",
         }
     }
 

@@ -270,8 +270,7 @@ impl<'a> Draft<'a> {
             self.update(address, Claim { status, ..claim.clone() }, step);
             return;
         }
-        let controlled = self.index.world.cloud_controller.is_some();
-        if !controlled && !self.index.listed(address).is_empty() {
+        if !self.index.publishes_first() && !self.index.listed(address).is_empty() {
             return; // no HostSubnet may list it before it is there
         }
         match elsewhere {
@@ -373,7 +372,8 @@ pub(super) fn no_node(reason: Reason, zone: &str, what: impl std::fmt::Display) 
         | Reason::CloudDenied
         | Reason::CloudThrottled
         | Reason::CloudUnavailable
-        | Reason::CloudError => "no ready compute node is in its subnet: add one, or repair the nodes there",
+        | Reason::CloudError
+        | Reason::NetworkUnknown => "no ready compute node is in its subnet: add one, or repair the nodes there",
     };
     format!("{what} in zone {zone}: {cause}")
 }

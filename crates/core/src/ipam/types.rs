@@ -36,7 +36,57 @@ pub struct World {
     /// Why no full describe has answered yet, if one failed.
     pub cloud_problem: Option<CloudError>,
     /// What another controller attached, if one is live: then no cloud call is due, addresses are published first.
-    pub cloud_controller: Option<BTreeMap<Ipv4Addr, NodeName>>,
+    pub cloud_controller: Option<BTreeMap<Ipv4Addr, PrivateIp>>,
+    /// Addresses are published before they are attached, also without another controller.
+    pub publish_first: bool,
+}
+
+/// An address that a CloudPrivateIPConfig asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PrivateIp {
+    /// Distinguishes it from an earlier one of the same address.
+    pub uid: Arc<str>,
+    /// The node that should have the address.
+    pub wanted: NodeName,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It has the finalizer of its controller.
+    pub has_finalizer: bool,
+    /// What it says about the address.
+    pub status: PrivateIpStatus,
+}
+
+/// What became of an address that a CloudPrivateIPConfig asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PrivateIpStatus {
+    /// The node that has it, or is about to.
+    pub node: Option<NodeName>,
+    /// Whether the node has it.
+    pub assigned: Assigned,
+}
+
+/// Whether a node has an address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Assigned {
+    /// Not yet.
+    #[default]
+    Pending,
+    /// It has.
+    Yes,
+    /// It has not, and why.
+    Failed(Arc<str>),
+}
+
+impl PrivateIp {
+    /// The node that has it, or else should.
+    pub(super) fn node(&self) -> &NodeName {
+        self.status.node.as_ref().unwrap_or(&self.wanted)
+    }
+
+    /// The node that has it.
+    pub(super) fn assigned(&self) -> Option<&NodeName> {
+        self.status.node.as_ref().filter(|_| self.status.assigned == Assigned::Yes)
+    }
 }
 
 /// Settings of the planner. Times are in milliseconds.
@@ -111,6 +161,10 @@ pub struct Node {
     pub not_ready_since: Option<Moment>,
     /// Its zone by label; none is no contradiction.
     pub zone: Option<Zone>,
+    /// OVN-Kubernetes may assign addresses to it: label `k8s.ovn.org/egress-assignable`.
+    pub egress_assignable: bool,
+    /// What OVN-Kubernetes knows of its interface: annotation `cloud.network.openshift.io/egress-ipconfig`.
+    pub egress_ip_config: Option<Arc<str>>,
     /// Its instance by `spec.providerID`.
     pub instance: Option<InstanceId>,
 }

@@ -8,6 +8,7 @@ mod lab;
 mod laws;
 mod model;
 mod nodes;
+mod ovn;
 mod repair;
 mod requests;
 mod size;

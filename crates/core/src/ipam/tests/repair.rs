@@ -287,7 +287,13 @@ fn another_controller_does_the_calls() {
             lab.describe();
             // it attaches what the HostSubnets list
             let listed = lab.world.host_subnets.iter();
-            let assigned = listed.flat_map(|(node, subnet)| subnet.egress_ips.iter().map(|ip| (*ip, node.clone())));
+            let assigned = listed.flat_map(|(node, subnet)| {
+                let status = PrivateIpStatus { node: Some(node.clone()), assigned: Assigned::Yes };
+                subnet
+                    .egress_ips
+                    .iter()
+                    .map(move |ip| (*ip, PrivateIp { status: status.clone(), ..PrivateIp::default() }))
+            });
             lab.world.cloud_controller = Some(assigned.collect());
             let plan = lab.plan();
             let Some(action) = plan.actions.first() else {
