@@ -14,6 +14,7 @@
 //! moment. The kinds of OpenShift are never created or deleted. Without them the capability idles.
 
 mod act;
+mod backend;
 mod clock;
 mod describe;
 mod doctor;
@@ -33,8 +34,9 @@ mod validate;
 
 use std::sync::Arc;
 
+pub use backend::Backend;
 pub use observe::Cache;
-use portolan_core::ipam::{Plan, plan};
+use portolan_core::ipam::Plan;
 use prometheus_client::registry::Registry;
 pub use settings::Options;
 use tokio::sync::Notify;
@@ -159,7 +161,7 @@ impl Reconciler for Ipam {
         let followed = model.follow(cache, &changes, now);
         if !model.is_served() {
             if !std::mem::replace(idles, true) {
-                info!("ipam idles: there are no NetNamespaces and HostSubnets of network.openshift.io/v1");
+                info!("ipam idles: there are no NetNamespaces and HostSubnets of OpenShift SDN, and no OVN-Kubernetes");
             }
             return Next::OnChange;
         }
@@ -178,12 +180,12 @@ impl Reconciler for Ipam {
         if differs {
             let began = Instant::now();
             model.world.now = now;
-            *last = ledger.read(|calls| plan(&model.world, &model.journal, calls));
+            *last = ledger.read(|calls| model.plan(calls));
             metrics.planned(began.elapsed());
             metrics.show(model);
             reported.follow(recorder, cache, last);
             failures.follow(metrics, model, last, &ledger.take_uncounted());
-            writes.plan(Due::of(std::mem::take(&mut last.actions)));
+            writes.plan(Due::of(last));
         }
 
         // act (client): each object by itself
@@ -198,6 +200,7 @@ impl Reconciler for Ipam {
         let awaiting = last.awaiting.iter().filter(|instance| !ledger.is_busy(instance)).cloned();
         let wanted = Wanted { instances: model.instances(), awaiting: awaiting.collect() };
         describer.want(wanted, is_first || resumes || followed.nodes, ended);
-        Next::at_earliest([writes.next_due(), last.wake.map(|wake| clock.instant(wake))])
+        let moments = [last.wake, model.controller_until].map(|moment| moment.map(|moment| clock.instant(moment)));
+        Next::at_earliest(moments.into_iter().chain([writes.next_due()]))
     }
 }

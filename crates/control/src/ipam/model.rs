@@ -6,10 +6,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
-use portolan_core::ipam::{Cloud, CloudError, InstanceId, Journal, Moment, Seen, World};
+use portolan_core::ipam::ovn::{self, Ovn};
+use portolan_core::ipam::{
+    Calls, Cloud, CloudError, InstanceId, Journal, Moment, Plan, PrivateIp, Reason, Seen, World, plan, refused,
+};
 use portolan_core::select::Selector;
+use tracing::{info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::backend::{self, Backend, Network};
 use super::describe::Description;
 use super::names::VERIFY;
 use super::observe::{Cache, Changes};
@@ -26,6 +31,13 @@ pub(super) struct Model {
     pub(super) without_status: BTreeSet<Ipv4Addr>,
     /// When somebody asked last to compare an address with the cloud, as the claim has it.
     verify: BTreeMap<Ipv4Addr, String>,
+    /// Until when another controller makes the calls to the cloud; none if none does.
+    pub(super) controller_until: Option<Moment>,
+    /// What that controller knows of addresses.
+    private_ips: BTreeMap<Arc<str>, PrivateIp>,
+    pub(super) network: Network,
+    pub(super) ovn: Ovn,
+    backend: Backend,
     selector: Selector,
 }
 
@@ -47,6 +59,11 @@ impl Model {
             journal: Journal::default(),
             without_status: BTreeSet::new(),
             verify: BTreeMap::new(),
+            controller_until: None,
+            private_ips: BTreeMap::new(),
+            network: Network::Absent,
+            ovn: Ovn::default(),
+            backend: options.backend,
             selector: options.node_selector.clone(),
         };
         let all = Changes {
@@ -55,6 +72,8 @@ impl Model {
             claims: keys(&cache.claims),
             net_namespaces: keys(&cache.net_namespaces),
             host_subnets: keys(&cache.host_subnets),
+            private_ips: keys(&cache.private_ips),
+            egress_ips: keys(&cache.egress_ips),
         };
         model.follow(cache, &all, now);
         model
@@ -80,7 +99,71 @@ impl Model {
         let claims = self.follow_claims(cache, &changes.claims);
         followed.nodes |= claims.nodes;
         followed.changed |= followed.nodes | claims.changed;
+        followed.changed |= self.follow_controller(cache, &changes.private_ips, now);
+        followed.changed |= self.follow_network(cache);
+        if !changes.egress_ips.is_empty() || !changes.private_ips.is_empty() {
+            followed.changed |= self.follow_ovn(cache);
+        }
         followed
+    }
+
+    /// Leaves the calls to the cloud to another controller while that runs.
+    fn follow_controller(&mut self, cache: &Cache, changes: &BTreeSet<Arc<Key>>, now: Moment) -> bool {
+        let mut changed = false;
+        follow(&cache.private_ips, changes, &mut self.private_ips, &mut changed, |object, _| {
+            validate::private_ip(object)
+        });
+        let until = cache.controller_lock().and_then(|lease| validate::held_until(&lease));
+        self.controller_until = until.filter(|until| *until > now);
+        let (runs, ran) = (self.controller_until.is_some(), self.world.cloud_controller.is_some());
+        if runs != ran {
+            let who = if runs { "cloud-network-config-controller" } else { "ipam" };
+            info!(who, "who attaches addresses to nodes has changed");
+        }
+        if runs == ran && (!changed || !runs) {
+            return false;
+        }
+        self.world.cloud_controller = runs.then(|| self.known_private_ips());
+        true
+    }
+
+    fn known_private_ips(&self) -> BTreeMap<Ipv4Addr, PrivateIp> {
+        self.private_ips.iter().filter_map(|(name, ip)| Some((name.parse().ok()?, ip.clone()))).collect()
+    }
+
+    fn follow_network(&mut self, cache: &Cache) -> bool {
+        let network = backend::network(self.backend, cache);
+        let changed = network != self.network;
+        if changed {
+            match network {
+                Network::Sdn | Network::Ovn | Network::Absent => info!(?network, "the network plugin is known"),
+                Network::Ambiguous => warn!("nothing is decided: {}", backend::AMBIGUOUS),
+            }
+        }
+        self.network = network;
+        let serves = network == Network::Ovn && self.controller_until.is_none();
+        changed | (std::mem::replace(&mut self.ovn.serves, serves) != serves)
+    }
+
+    fn follow_ovn(&mut self, cache: &Cache) -> bool {
+        let mut ovn = Ovn { private_ips: self.known_private_ips(), serves: self.ovn.serves, ..Ovn::default() };
+        cache.egress_ips.for_each(|_, object| match validate::egress_ip(object) {
+            Some((namespace, egress_ip)) => drop(ovn.egress_ips.insert(namespace, egress_ip)),
+            None => ovn.foreign.extend(object.spec.egress_ips.iter().filter_map(|text| text.parse::<Ipv4Addr>().ok())),
+        });
+        let changed = ovn != self.ovn;
+        self.ovn = ovn;
+        changed
+    }
+
+    /// Decides what is due.
+    pub(super) fn plan(&self, calls: &Calls) -> Plan {
+        let Self { world, journal, ovn, .. } = self;
+        match self.network {
+            Network::Sdn | Network::Absent => plan(world, journal, calls),
+            Network::Ovn => ovn::plan(world, ovn, journal, calls),
+            Network::Ambiguous => refused(world, journal, Reason::NetworkUnknown, backend::AMBIGUOUS),
+        }
     }
 
     fn follow_claims(&mut self, cache: &Cache, changes: &BTreeSet<Arc<Key>>) -> Followed {
@@ -148,9 +231,13 @@ impl Model {
         of_nodes.chain(called).collect()
     }
 
-    /// False if the cluster has no OpenShift SDN that could use addresses.
+    /// False if the cluster has no network plugin that could use addresses.
     pub(super) fn is_served(&self) -> bool {
-        !self.world.net_namespaces.is_empty() || !self.world.host_subnets.is_empty()
+        match self.network {
+            Network::Sdn => !self.world.net_namespaces.is_empty() || !self.world.host_subnets.is_empty(),
+            Network::Ovn | Network::Ambiguous => true,
+            Network::Absent => false,
+        }
     }
 }
 

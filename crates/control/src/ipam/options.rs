@@ -8,6 +8,7 @@ use portolan_core::select::Selector;
 use portolan_drivers::cloud::Cloud;
 use portolan_drivers::cloud::aws::{AwsOptions, AwsSettings, LazyAws};
 
+use super::backend::Backend;
 use super::settings::{Options, WORKERS};
 use super::start;
 use crate::runtime::capability::{CloudSource, OptionsError, Platform, Starter};
@@ -26,6 +27,17 @@ pub(super) struct IpamArgs {
         help_heading = "Ipam"
     )]
     ipam_node_selector: Selector,
+
+    /// The network plugin that is told the addresses
+    #[arg(
+        long,
+        env = "PORTOLAN_IPAM_BACKEND",
+        value_name = "PLUGIN",
+        value_enum,
+        default_value = "auto",
+        help_heading = "Ipam"
+    )]
+    ipam_backend: Backend,
 
     /// A node that is not ready for longer has lost its addresses
     #[arg(
@@ -76,8 +88,14 @@ enum Partial {
 
 impl IpamArgs {
     fn options(self, cloud: Arc<dyn Cloud>) -> Result<Options, OptionsError> {
-        let Self { ipam_node_selector, ipam_node_grace, ipam_partial, ipam_verify_interval, ipam_cluster_tag: _ } =
-            self;
+        let Self {
+            ipam_backend,
+            ipam_node_selector,
+            ipam_node_grace,
+            ipam_partial,
+            ipam_verify_interval,
+            ipam_cluster_tag: _,
+        } = self;
         if ipam_verify_interval < SHORTEST_VERIFY {
             let least = SHORTEST_VERIFY.as_secs();
             return Err(OptionsError(format!(
@@ -85,6 +103,7 @@ impl IpamArgs {
             )));
         }
         Ok(Options {
+            backend: ipam_backend,
             node_selector: ipam_node_selector,
             node_grace: ipam_node_grace,
             partial: ipam_partial == Partial::Allow,

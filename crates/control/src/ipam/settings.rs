@@ -8,6 +8,7 @@ use portolan_core::ipam;
 use portolan_core::select::{Expression, Operator, Selector};
 use portolan_drivers::cloud::Cloud;
 
+use super::backend::Backend;
 use super::clock::millis;
 
 /// How ipam runs.
@@ -15,6 +16,8 @@ use super::clock::millis;
 pub struct Options {
     /// The cloud that addresses are attached on.
     pub cloud: Arc<dyn Cloud>,
+    /// The network plugin that is told the addresses.
+    pub backend: Backend,
     /// Nodes that can host addresses.
     pub node_selector: Selector,
     /// A node that is not ready for longer has lost its addresses.
@@ -45,6 +48,7 @@ impl Options {
     pub fn on(cloud: Arc<dyn Cloud>) -> Self {
         Self {
             cloud,
+            backend: Backend::Auto,
             node_selector: workers(),
             node_grace: Duration::from_secs(30),
             partial: false,

@@ -91,11 +91,12 @@ fn capability_rules(capability: &Capability, form: Form, is_meant: impl Fn(&Kind
 
 /// The rules of one kind: its objects, and their status.
 fn kind_rules(capability: &Capability, kind: &Kind, form: Form) -> String {
-    let Kind { group, plural, verbs, status_verbs, named_by, purpose, .. } = kind;
+    let Kind { group, plural, verbs, status_verbs, named_by, named, purpose, .. } = kind;
     let name = named_by.map(|flag| match form {
         Form::Plain => default_of(capability, flag),
         Form::Chart => format!("{{{{ .Values.{} | quote }}}}", super::flags::value_path(capability, flag)),
     });
+    let name = name.or_else(|| named.map(str::to_owned));
     let mut lines = if purpose.is_empty() { String::new() } else { format!("  # {purpose}.\n") };
     lines.push_str(&rule(group, plural, name.as_deref(), verbs));
     if !status_verbs.is_empty() {

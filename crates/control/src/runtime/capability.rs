@@ -149,6 +149,8 @@ pub struct Kind {
     pub status_verbs: &'static [&'static str],
     /// The flag that names the only object it may touch.
     pub named_by: Option<&'static str>,
+    /// The name of the only object it may touch.
+    pub named: Option<&'static str>,
     /// Why it needs to; a comment in the roles.
     pub purpose: &'static str,
     /// What of it the operator leaves on a cluster.
@@ -184,6 +186,7 @@ impl Kind {
             verbs: &["list", "watch"],
             status_verbs: &[],
             named_by: None,
+            named: None,
             purpose: "",
             leftover: None,
             own_namespace: false,
@@ -217,6 +220,12 @@ impl Kind {
     #[must_use]
     pub const fn named_by(self, flag: &'static str) -> Self {
         Self { named_by: Some(flag), ..self }
+    }
+
+    /// The operator touches only the object of this name.
+    #[must_use]
+    pub const fn named(self, name: &'static str) -> Self {
+        Self { named: Some(name), ..self }
     }
 
     /// The operator touches only those in its own namespace.

@@ -24,6 +24,7 @@ use portolan_api::address_claim::AddressClaim;
 use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterPolicy, EgressEndpointSlice, EgressGateway, EgressPolicy, EgressTunnel,
 };
+use portolan_api::ipam::{CloudPrivateIpConfig, EgressIp, NetworkConfig};
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_api::mirror::{RemoteCluster, ServiceExport, ServiceExportSpec, ServiceImport};
 use portolan_apiserver::ApiServer;
@@ -60,6 +61,7 @@ async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_
     let (operator, hooks) = operator(&client_of(&server, USER))?;
     everything(&admin).await?;
     everything_of_ipam(&admin).await?;
+    everything_of_ipam_with_ovn(&admin).await?;
     everything_of_the_mesh(&admin).await?;
     everything_of_the_mirror(&admin).await?;
     hooks.rotate_now();
@@ -104,9 +106,14 @@ fn client_of(server: &ApiServer, user: &str) -> Client {
 async fn prepare(admin: &Client) -> anyhow::Result<()> {
     portolan_control::install::definitions(admin).await?;
     // Kinds that not every cluster has, so that they are watched.
-    for (group, kind, plural) in
-        [("crd.projectcalico.org", "IPPool", "ippools"), ("networking.k8s.io", "ServiceCIDR", "servicecidrs")]
-    {
+    for definition in portolan_api::ovn_crds() {
+        portolan_testkit::install_definition(admin.clone(), definition).await?;
+    }
+    for (group, kind, plural) in [
+        ("crd.projectcalico.org", "IPPool", "ippools"),
+        ("networking.k8s.io", "ServiceCIDR", "servicecidrs"),
+        ("config.openshift.io", "Network", "networks"),
+    ] {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {
@@ -125,6 +132,7 @@ async fn prepare(admin: &Client) -> anyhow::Result<()> {
         portolan_testkit::install_definition(admin.clone(), definition).await?;
     }
     builders::create(&Api::all(admin.clone()), &builders::namespace(NAMESPACE).build()).await?;
+    network_plugin(admin, "OpenShiftSDN").await?;
     let nowhere = |path: &str| WebhookClientConfig {
         url: Some(format!("https://127.0.0.1:1{path}")),
         ..WebhookClientConfig::default()
@@ -264,6 +272,50 @@ async fn everything_of_ipam(admin: &Client) -> anyhow::Result<()> {
     eventually("the namespace has addresses", async || is_listed().await).await?;
     namespaces.patch("leaving", &PatchParams::default(), &asks(Value::Null)).await?;
     eventually("it has none", async || Ok(!is_listed().await?)).await
+}
+
+/// The same with OVN-Kubernetes.
+async fn everything_of_ipam_with_ovn(admin: &Client) -> anyhow::Result<()> {
+    network_plugin(admin, "OVNKubernetes").await?;
+    make_namespace(admin, "flying").await?;
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    let annotate = async |annotations: Value| {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+        namespaces.patch("flying", &PatchParams::default(), &patch).await
+    };
+    annotate(json!({ "egressip-ipam-operator.redhat-cop.io/egressipam": "yes" })).await?;
+    let private_ips: Api<CloudPrivateIpConfig> = Api::all(admin.clone());
+    let asked = json!({
+        "apiVersion": "cloud.network.openshift.io/v1", "kind": "CloudPrivateIPConfig",
+        "metadata": { "name": "10.6.32.90" }, "spec": { "node": "node-1" },
+    });
+    private_ips.create(&PostParams::default(), &serde_json::from_value(asked)?).await?;
+    eventually("an address of OVN-Kubernetes is attached", async || {
+        let status = private_ips.get("10.6.32.90").await?.status.unwrap_or_default();
+        Ok(status.conditions.iter().any(|one| one.status == "True"))
+    })
+    .await?;
+    let egress_ips: Api<EgressIp> = Api::all(admin.clone());
+    eventually("the namespace has an EgressIP", async || Ok(egress_ips.get_opt("flying").await?.is_some())).await?;
+    let wanted = ["10.6.32.77", "10.6.33.77"];
+    annotate(json!({ "egressip-ipam-operator.redhat-cop.io/egressips": wanted.join(",") })).await?;
+    eventually("it has other addresses", async || {
+        Ok(egress_ips.get_opt("flying").await?.is_some_and(|found| found.spec.egress_ips == wanted))
+    })
+    .await?;
+    annotate(json!({ "egressip-ipam-operator.redhat-cop.io/egressipam": null })).await?;
+    eventually("it has none", async || Ok(egress_ips.get_opt("flying").await?.is_none())).await
+}
+
+/// Says which network plugin the cluster has.
+async fn network_plugin(admin: &Client, name: &str) -> anyhow::Result<()> {
+    let networks: Api<NetworkConfig> = Api::all(admin.clone());
+    let network = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": { "name": "cluster" },
+        "status": { "networkType": name },
+    });
+    networks.patch("cluster", &PatchParams::apply("test").force(), &Patch::Apply(network)).await?;
+    Ok(())
 }
 
 /// The same for the mesh: all four kinds in force on a proxy, and generated objects that come, change and go.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use portolan_core::ipam::{Action, ClaimWrite, CloudCall, ListAnnotation, NamespaceName, NodeName};
+use portolan_core::ipam::{
+    Action, ClaimWrite, CloudCall, ListAnnotation, NamespaceName, NodeChange, NodeName, Plan, PrivateIpChange,
+};
 
 /// What a plan wants done.
 #[derive(Default)]
@@ -13,6 +15,8 @@ pub(in super::super) struct Due {
     pub(super) host_subnets: BTreeMap<NodeName, HostSubnetChange>,
     pub(super) net_namespaces: BTreeMap<NamespaceName, NetNamespaceChange>,
     pub(super) namespaces: BTreeMap<NamespaceName, NamespaceChange>,
+    pub(super) nodes: BTreeMap<NodeName, NodeChange>,
+    pub(super) private_ips: BTreeMap<Ipv4Addr, PrivateIpChange>,
     /// Those for lost addresses first.
     pub(super) calls: Vec<CloudCall>,
 }
@@ -39,9 +43,14 @@ pub(super) struct NamespaceChange {
 }
 
 impl Due {
-    pub(in super::super) fn of(actions: Vec<Action>) -> Self {
-        let mut due = Self::default();
-        for action in actions {
+    /// Takes what is to be done out of a plan.
+    pub(in super::super) fn of(plan: &mut Plan) -> Self {
+        let mut due = Self {
+            nodes: std::mem::take(&mut plan.nodes),
+            private_ips: std::mem::take(&mut plan.private_ips),
+            ..Self::default()
+        };
+        for action in std::mem::take(&mut plan.actions) {
             match action {
                 Action::CreateClaim(write) => {
                     due.claims.entry(write.address).or_insert(ClaimChange::Create(write));

@@ -5,6 +5,8 @@ mod calls;
 mod claims;
 mod due;
 mod ledger;
+mod ovn;
+mod private_ips;
 mod publish;
 
 use std::net::Ipv4Addr;
@@ -34,6 +36,8 @@ pub(super) struct Writes {
     host_subnets: DueWrites<NodeName>,
     net_namespaces: DueWrites<NamespaceName>,
     namespaces: DueWrites<NamespaceName>,
+    nodes: DueWrites<NodeName>,
+    private_ips: DueWrites<Ipv4Addr>,
     caller: Caller,
     next_call: Option<Instant>,
 }
@@ -52,6 +56,8 @@ impl Writes {
             host_subnets: queues.queue("ipam hostsubnets", Pace::URGENT),
             net_namespaces: queues.queue("ipam netnamespaces", Pace::URGENT),
             namespaces: queues.queue("ipam namespaces", Pace::URGENT),
+            nodes: queues.queue("ipam nodes", Pace::URGENT),
+            private_ips: queues.queue("ipam cloudprivateipconfigs", Pace::URGENT),
             caller: Caller::new(options.cloud.clone(), options.calls_at_once, term, wake, metrics),
             next_call: None,
         }
@@ -63,30 +69,36 @@ impl Writes {
         self.host_subnets.extend(due.host_subnets.keys().cloned());
         self.net_namespaces.extend(due.net_namespaces.keys().cloned());
         self.namespaces.extend(due.namespaces.keys().cloned());
+        self.nodes.extend(due.nodes.keys().cloned());
+        self.private_ips.extend(due.private_ips.keys().copied());
         self.due = due;
     }
 
     /// Starts calls, and writes what is due; gives the steps that were recorded.
     pub(super) async fn act(&mut self, writer: &Writer, cache: &Cache, model: &Model, ledger: &Ledger) -> Vec<Done> {
-        let Self { due, claims, host_subnets, net_namespaces, namespaces, caller, next_call } = self;
+        let Self { due, claims, host_subnets, net_namespaces, namespaces, nodes, private_ips, caller, next_call } =
+            self;
         let acting = Acting { writer, cache, model, ledger, due };
         claims.extend(ledger.failed());
         claims.extend(model.without_status.iter().copied());
         *next_call = caller.start(&acting);
-        let (done, _, _, _) = tokio::join!(
+        let (done, _, _, _, _, _) = tokio::join!(
             claims.pass(|address, _| claims::prepare(&acting, *address)),
             host_subnets.pass(|name, _| publish::host_subnet(&acting, name)),
             net_namespaces.pass(|name, _| publish::net_namespace(&acting, name)),
             namespaces.pass(|name, _| publish::namespace(&acting, name)),
+            nodes.pass(|name, _| ovn::node(&acting, name)),
+            private_ips.pass(|address, _| private_ips::private_ip(&acting, *address)),
         );
         done.into_iter().filter_map(|(_, done)| done.ok().flatten()).collect()
     }
 
     /// When something is due next.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let Self { due: _, claims, host_subnets, net_namespaces, namespaces, caller: _, next_call } = self;
-        let due =
-            [claims.next_due(), host_subnets.next_due(), net_namespaces.next_due(), namespaces.next_due(), *next_call];
-        due.into_iter().flatten().min()
+        let Self { due: _, claims, host_subnets, net_namespaces, namespaces, nodes, private_ips, caller: _, next_call } =
+            self;
+        let published = [host_subnets.next_due(), net_namespaces.next_due(), namespaces.next_due()];
+        let others = [claims.next_due(), nodes.next_due(), private_ips.next_due(), *next_call];
+        published.into_iter().chain(others).flatten().min()
     }
 }

@@ -1,12 +1,16 @@
 //! What OpenShift SDN and users read: HostSubnets, NetNamespaces and annotations of Namespaces.
 
+use std::sync::Arc;
+
 use portolan_core::ipam::{ListAnnotation, NamespaceName, NodeName};
 use serde_json::{Value, json};
 
+use super::super::backend::Network;
 use super::super::names::{ADDRESS_PREFIX, EGRESSIPS, MODIFIED, STATUS};
 use super::super::validate;
 use super::acting::Acting;
 use super::due::{HostSubnetChange, NamespaceChange, NetNamespaceChange};
+use super::ovn;
 use crate::runtime::due::Prepared;
 use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::Kind;
@@ -31,9 +35,12 @@ pub(super) fn host_subnet(acting: &Acting<'_>, name: &NodeName) -> Prepared<()> 
     merge(acting, store, seen, body)
 }
 
-/// What a NetNamespace needs.
+/// What a NetNamespace needs, or the EgressIP in its place.
 pub(super) fn net_namespace(acting: &Acting<'_>, name: &NamespaceName) -> Prepared<()> {
     let Some(change) = acting.due.net_namespaces.get(name) else { return Prepared::Nothing };
+    if acting.model.network == Network::Ovn {
+        return ovn::egress_ip(acting, name);
+    }
     let NetNamespaceChange { egress_ips, annotation } = change;
     let store = &acting.cache.net_namespaces;
     let Some(seen) = store.get(&Key::of_cluster(name)) else { return Prepared::Nothing };
@@ -71,7 +78,7 @@ pub(super) fn namespace(acting: &Acting<'_>, name: &NamespaceName) -> Prepared<(
     merge(acting, store, seen, json!({ "metadata": { "annotations": annotations } }))
 }
 
-fn merge<K: Kind>(acting: &Acting<'_>, store: &Store<K>, seen: std::sync::Arc<K>, body: Value) -> Prepared<()> {
+pub(super) fn merge<K: Kind>(acting: &Acting<'_>, store: &Store<K>, seen: Arc<K>, body: Value) -> Prepared<()> {
     let (writer, store) = (acting.writer.clone(), store.clone());
     Prepared::write(async move { writer.merge(&store, &*seen, body).await.map(drop) })
 }

@@ -12,7 +12,7 @@ use portolan_core::ipam::{
     Claim, ClaimSpec, ClaimStatus, CloudError, LastError, Moment, Owner, OwnerKind, State, Target,
 };
 
-use super::super::names::{FIRST_STATUS, NAMESPACE};
+use super::super::names::{FIRST_STATUS, NAMESPACE, PRIVATE_IP};
 use super::moment;
 use crate::runtime::conditions;
 
@@ -29,7 +29,11 @@ pub(in super::super) fn claim(object: &AddressClaim) -> Option<Claim> {
         Some(attachment) => read_status(attachment, created),
         None => first_status(object).map_or_else(|| ClaimStatus::reserved(created), |one| read_status(&one, created)),
     };
-    let kind = if section.owner.kind == NAMESPACE { OwnerKind::Namespace } else { OwnerKind::Other };
+    let kind = match section.owner.kind.as_str() {
+        NAMESPACE => OwnerKind::Namespace,
+        PRIVATE_IP => OwnerKind::PrivateIp,
+        _ => OwnerKind::Other,
+    };
     let CloudOwner { name, uid, .. } = &section.owner;
     let spec = ClaimSpec {
         owner: Owner { kind, name: name.as_str().into(), uid: uid.as_str().into() },
@@ -50,6 +54,7 @@ pub(in super::super) fn has_no_status(object: &AddressClaim) -> bool {
 pub(in super::super) fn spec(claim: &ClaimSpec, seen: Option<&CloudClaim>) -> CloudClaim {
     let kind = match claim.owner.kind {
         OwnerKind::Namespace => NAMESPACE.to_owned(),
+        OwnerKind::PrivateIp => PRIVATE_IP.to_owned(),
         OwnerKind::Other => seen.map(|seen| seen.owner.kind.clone()).unwrap_or_default(),
     };
     CloudClaim {

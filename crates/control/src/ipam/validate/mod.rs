@@ -1,6 +1,8 @@
 //! API objects -> what the planner uses. Cannot fail: what cannot be read is left out, and reported by the plan.
 
 mod claim;
+mod controller;
+mod ovn;
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -15,7 +17,11 @@ use portolan_core::ipam::{HostSubnet, InstanceId, Moment, Namespace, NetNamespac
 use portolan_core::select::Selector;
 
 pub(super) use self::claim::{address_of, attachment, claim, has_no_status, spec};
-use super::names::{ADDRESS_PREFIX, EGRESSIPAM, EGRESSIPS, MODIFIED, STATUS, ZONES};
+pub(super) use self::controller::{held_until, private_ip, private_ip_status};
+pub(super) use self::ovn::egress_ip;
+use super::names::{
+    ADDRESS_PREFIX, EGRESS_ASSIGNABLE, EGRESS_IP_CONFIG, EGRESSIPAM, EGRESSIPS, MODIFIED, STATUS, ZONES,
+};
 use crate::runtime::selector::labels;
 
 pub(super) fn namespace(object: &core::Namespace) -> Namespace {
@@ -69,6 +75,8 @@ pub(super) fn node(object: &core::Node, selector: &Selector, before: Option<&Nod
         deleting: object.metadata.deletion_timestamp.is_some(),
         not_ready_since,
         zone: zone.filter(|zone| !zone.is_empty()).map(|zone| zone.as_str().into()),
+        egress_assignable: object.labels().contains_key(EGRESS_ASSIGNABLE),
+        egress_ip_config: object.annotations().get(EGRESS_IP_CONFIG).map(|config| config.as_str().into()),
         instance: provider_id.and_then(instance),
     }
 }

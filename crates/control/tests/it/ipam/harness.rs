@@ -58,6 +58,7 @@ impl World {
         let ec2 = FakeEc2::start().await?;
         let mut world = Self { client, ec2, subnets: Vec::new(), instances: BTreeMap::new(), cluster };
         world.wipe_namespaces().await?;
+        portolan_testkit::openshift::wipe(&world.client).await?;
         for (number, (zone, count)) in ZONES.iter().zip(nodes).enumerate() {
             let subnet = world.ec2.add_subnet(zone, format!("10.77.{number}.0/24").parse()?);
             let letter = zone.chars().last().context("zones have names")?;
@@ -194,6 +195,7 @@ impl World {
     /// Settings with short times.
     pub(super) fn options(&self) -> ipam::Options {
         ipam::Options {
+            backend: ipam::Backend::Sdn,
             node_grace: Duration::from_millis(500),
             verify_interval: Duration::from_millis(800),
             cooling: Duration::from_secs(2),
