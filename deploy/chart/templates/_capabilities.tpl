@@ -16,6 +16,10 @@
 - name: PORTOLAN_IPAM_NODE_SELECTOR
   value: {{ .Values.ipam.nodeSelector | quote }}
 {{- end }}
+{{- if and .Values.ipam.backend (ne .Values.ipam.backend "auto") }}
+- name: PORTOLAN_IPAM_BACKEND
+  value: {{ .Values.ipam.backend | quote }}
+{{- end }}
 {{- if and .Values.ipam.nodeGrace (ne .Values.ipam.nodeGrace "30s") }}
 - name: PORTOLAN_IPAM_NODE_GRACE
   value: {{ .Values.ipam.nodeGrace | quote }}
