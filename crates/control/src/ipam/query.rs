@@ -30,7 +30,8 @@ pub(super) const QUERIES: Queries = Queries {
 /// What the cloud alone knows.
 const ASSUMED: &str = "the cloud was not asked: room on nodes and free addresses are not judged";
 
-const IDLE: &str = "the cluster has no NetNamespaces and HostSubnets of OpenShift SDN: ipam does nothing";
+const IDLE: &str = "the cluster has no NetNamespaces and HostSubnets of OpenShift SDN: ipam does nothing, unless there is \
+    OVN-Kubernetes, for which this knows no more";
 
 /// What applying these namespaces would change.
 async fn plan(client: Client, changes: Vec<Value>) -> Result<QueryResult, QueryError> {

@@ -299,10 +299,13 @@ async fn everything_of_ipam_with_ovn(admin: &Client) -> anyhow::Result<()> {
     eventually("the namespace has an EgressIP", async || Ok(egress_ips.get_opt("flying").await?.is_some())).await?;
     let wanted = ["10.6.32.77", "10.6.33.77"];
     annotate(json!({ "egressip-ipam-operator.redhat-cop.io/egressips": wanted.join(",") })).await?;
-    eventually("it has other addresses", async || {
+    let is_as_wanted = async || -> anyhow::Result<bool> {
         Ok(egress_ips.get_opt("flying").await?.is_some_and(|found| found.spec.egress_ips == wanted))
-    })
-    .await?;
+    };
+    eventually("it has other addresses", async || is_as_wanted().await).await?;
+    let edited = Patch::Merge(json!({ "spec": { "egressIPs": [wanted[0]] } }));
+    egress_ips.patch("flying", &PatchParams::default(), &edited).await?;
+    eventually("an edit is undone", async || is_as_wanted().await).await?;
     annotate(json!({ "egressip-ipam-operator.redhat-cop.io/egressipam": null })).await?;
     eventually("it has none", async || Ok(egress_ips.get_opt("flying").await?.is_none())).await
 }
