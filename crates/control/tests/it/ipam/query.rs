@@ -138,7 +138,8 @@ async fn a_cloud_that_cannot_be_read_is_reported_at_the_namespace(backend: Backe
     let name = world.asking(None).await?;
     let nowhere = AwsSettings { metadata_disabled: true, ..AwsSettings::default() };
     let cloud = Arc::new(LazyAws::new(nowhere, AwsOptions::default()));
-    let operator = world.operator_with(ipam::Options::on(cloud)).await?;
+    let operator =
+        world.operator_with(ipam::Options { backend: ipam::Backend::Sdn, ..ipam::Options::on(cloud) }).await?;
     eventually("the namespace says why", async || {
         Ok(world.annotation(&name, STATUS).await?.is_some_and(|status| status.contains("set AWS_REGION")))
     })
