@@ -68,7 +68,7 @@ fn the_operator_may_do_nothing_that_its_roles_do_not_say() -> anyhow::Result<()>
         "get secrets -n kube-system",
         "delete secrets/portolan-webhook -n portolan",
         "create pods -n portolan",
-        "patch nodes",
+        "delete nodes",
         "delete egressgateways.egressgateway.spidernet.io",
         "create clusterrolebindings",
         "escalate clusterroles",
