@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::action::NodeChange;
 use super::super::journal::Journal;
 use super::super::types::{Node, NodeName, World};
-use super::Ovn;
+use super::shown::Ovn;
 
 /// Nodes that are to be used and are not known to OVN-Kubernetes as they are. Before anybody asks for addresses, none is.
 pub(super) fn changes(world: &World, ovn: &Ovn, journal: &Journal) -> BTreeMap<NodeName, NodeChange> {

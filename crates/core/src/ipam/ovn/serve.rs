@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::super::action::{Action, Plan, PrivateIpChange};
 use super::super::journal::{Claim, Journal, Owner, OwnerKind, State};
 use super::super::types::{Assigned, CallKind, Namespace, NamespaceName, NetNamespace, PrivateIp, PrivateIpStatus};
-use super::Ovn;
+use super::shown::Ovn;
 use crate::ipam::AddressList;
 
 /// No namespace has such a name.

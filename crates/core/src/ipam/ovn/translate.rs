@@ -11,7 +11,7 @@ use super::super::types::{
     Assigned, HostSubnet, NamespaceName, NetNamespace, NodeName, PrivateIp, PrivateIpStatus, World,
 };
 use super::serve::{self, as_namespace};
-use super::{Ovn, waits};
+use super::shown::{Ovn, waits};
 
 /// Longer than any process runs, in milliseconds.
 pub(super) const NEVER: u64 = u64::MAX / 2;
