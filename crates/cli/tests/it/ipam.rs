@@ -41,8 +41,8 @@ fn annotated_namespaces_get_addresses_that_move_when_a_node_is_lost() -> anyhow:
     let before = nodes(&up, "shop", "sim-a")?;
     let [node] = &before[..] else { anyhow::bail!("one address in each zone: {before:?}") };
     let other = if node == "node-1" { "node-3" } else { "node-1" };
-    let told = ask(&up, &format!("status ipam --simulate-loss {node}"));
-    assert!(told.stdout.contains(other), "{told:?}");
+    let predicted = ask(&up, &format!("status ipam --simulate-loss {node}"));
+    assert!(predicted.stdout.contains(other), "{predicted:?}");
     up.kubectl(&format!("delete node {node}"))?;
     until("its address moved", || Ok(nodes(&up, "shop", "sim-a")? == [other]))?;
     assert_eq!(up.kubectl("get netnamespace shop -o jsonpath={.egressIPs}")?, of_shop);

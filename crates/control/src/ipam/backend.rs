@@ -1,8 +1,8 @@
-//! Which network plugin is told the addresses.
+//! Which network plugin gets the addresses.
 
 use super::observe::Cache;
 
-/// The network plugin that is told the addresses.
+/// The network plugin that gets the addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Backend {
     /// The one that the cluster has
@@ -25,7 +25,7 @@ pub(super) enum Network {
     Ambiguous,
 }
 
-/// What a namespace is told then.
+/// The message for namespaces then.
 pub(super) const AMBIGUOUS: &str =
     "the kinds of both OpenShift SDN and OVN-Kubernetes are served: set --ipam-backend to sdn or ovn";
 

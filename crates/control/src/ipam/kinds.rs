@@ -13,7 +13,7 @@ pub(super) const KINDS: &[Kind] = &[
         .purpose("Namespaces ask for addresses by annotation, and get them written there"),
     Kind::cluster("", "v1", "Node", "nodes")
         .verbs(&["list", "watch", "patch"])
-        .purpose("Nodes that can host addresses: OVN-Kubernetes is told so by a label and an annotation"),
+        .purpose("Nodes that can host addresses: OVN-Kubernetes reads that in a label and an annotation"),
     Kind::cluster("network.openshift.io", "v1", "NetNamespace", "netnamespaces")
         .verbs(&["list", "watch", "patch"])
         .purpose("Addresses that pods of a namespace leave with"),

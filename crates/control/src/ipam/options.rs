@@ -28,7 +28,7 @@ pub(super) struct IpamArgs {
     )]
     ipam_node_selector: Selector,
 
-    /// The network plugin that is told the addresses
+    /// The network plugin that gets the addresses
     #[arg(
         long,
         env = "PORTOLAN_IPAM_BACKEND",

@@ -16,7 +16,7 @@ use super::clock::millis;
 pub struct Options {
     /// The cloud that addresses are attached on.
     pub cloud: Arc<dyn Cloud>,
-    /// The network plugin that is told the addresses.
+    /// The network plugin that gets the addresses.
     pub backend: Backend,
     /// Nodes that can host addresses.
     pub node_selector: Selector,

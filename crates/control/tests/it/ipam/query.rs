@@ -1,4 +1,4 @@
-//! What users ask about ipam, and that the operator then does what they were told.
+//! What users ask about ipam, and that the operator then does what the answer said.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ async fn a_plan_names_the_nodes_that_a_namespace_then_gets(backend: Backend) -> 
     let taken = *world.served(&first).await?.keys().next().context("it has addresses")?;
     let name = world.namespace().await?;
     let result = query::plan(CAPABILITIES, &world.client, vec![namespace(&name, None)]).await?;
-    let mut told: Vec<String> = column(&result, "gets an address", "to").into_iter().map(str::to_owned).collect();
-    ensure!(told.len() == 2 && !result.yes, "{result:?}");
+    let mut planned: Vec<String> = column(&result, "gets an address", "to").into_iter().map(str::to_owned).collect();
+    ensure!(planned.len() == 2 && !result.yes, "{result:?}");
     let again = query::plan(CAPABILITIES, &world.client, vec![namespace(&first, None)]).await?;
     ensure!(again.yes, "a namespace that is served changes nothing: {again:?}");
     let asked = query::plan(CAPABILITIES, &world.client, vec![namespace(&name, Some(&taken.to_string()))]).await?;
@@ -94,9 +94,9 @@ async fn a_plan_names_the_nodes_that_a_namespace_then_gets(backend: Backend) -> 
     ensure!(column(&asked, "requested", "to") == ["10.77.0.99"], "{asked:?}");
     world.annotate(&name, json!({ format!("{PREFIX}egressipam"): "yes" })).await?;
     let mut got: Vec<String> = world.served(&name).await?.into_values().collect();
-    told.sort();
+    planned.sort();
     got.sort();
-    ensure!(told == got, "{told:?} were named, {got:?} got them");
+    ensure!(planned == got, "{planned:?} were named, {got:?} got them");
     let mut leaving = namespace(&first, None);
     leaving["metadata"]["annotations"][format!("{PREFIX}egressipam")] = Value::Null;
     let result = query::plan(CAPABILITIES, &world.client, vec![leaving]).await?;
@@ -117,11 +117,11 @@ async fn the_loss_of_a_node_moves_what_was_predicted(backend: Backend) -> anyhow
     let mut sections = query::node_loss(CAPABILITIES, &world.client, Some("ipam"), "a1").await?;
     let result = sections.pop().context("one capability was asked for")?.result;
     let moved = column(&result, "moved", "what").into_iter().zip(column(&result, "moved", "to"));
-    let told: BTreeMap<String, String> =
+    let planned: BTreeMap<String, String> =
         moved.map(|(what, to)| (what.trim_start_matches("address ").to_owned(), to.to_owned())).collect();
-    ensure!(!told.is_empty(), "{result:?}");
+    ensure!(!planned.is_empty(), "{result:?}");
     world.set_ready("a1", false).await?;
-    for (address, to) in &told {
+    for (address, to) in &planned {
         let is_there = async || {
             let service = world.service(&names[address]).await?;
             Ok(service.is_some_and(|nodes| nodes.values().any(|node| node == to)))

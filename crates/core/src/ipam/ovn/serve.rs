@@ -71,7 +71,7 @@ pub(super) fn namespaces(ovn: &Ovn, journal: &Journal) -> Vec<(NamespaceName, Na
 /// Above the numbers of real namespaces.
 const FIRST_NETID: u32 = 1 << 24;
 
-/// Makes a plan one for CloudPrivateIPConfigs: calls that they ask for, and what they are told.
+/// Makes a plan one for CloudPrivateIPConfigs: calls that they ask for, and their status.
 pub(super) fn serve(plan: &mut Plan, ovn: &Ovn, journal: &Journal, followed: &Journal, moved: &BTreeSet<Ipv4Addr>) {
     for action in &mut plan.actions {
         match action {

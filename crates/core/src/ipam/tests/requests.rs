@@ -203,8 +203,8 @@ fn while_the_cloud_cannot_be_read_those_who_wait_are_told_and_those_who_have_kee
     lab.add_namespace("blog", None);
     (lab.world.cloud, lab.world.cloud_problem) = (None, Some(CloudError::Transient));
     let plan = lab.plan();
-    let told: Vec<&str> = plan.unmet.iter().map(|unmet| &*unmet.namespace).collect();
-    assert_eq!((told, Lab::reasons(&plan)), (vec!["blog"], vec![Reason::CloudUnavailable]));
+    let names: Vec<&str> = plan.unmet.iter().map(|unmet| &*unmet.namespace).collect();
+    assert_eq!((names, Lab::reasons(&plan)), (vec!["blog"], vec![Reason::CloudUnavailable]));
     let [Action::AnnotateNamespace { name, egressips: None, status: Some(status) }] = &plan.actions[..] else {
         panic!("{:?}", plan.actions)
     };

@@ -1,4 +1,4 @@
-//! Which network plugin is told the addresses, where nobody says so by flag.
+//! Which network plugin gets the addresses, where nobody says so by flag.
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
