@@ -44,7 +44,8 @@ pub(super) fn network(backend: Backend, cache: &Cache) -> Network {
     }
 }
 
-fn detected(named: Option<&str>, serves_sdn: bool, serves_ovn: bool) -> Network {
+/// The plugin by what the cluster says and serves.
+pub(super) fn detected(named: Option<&str>, serves_sdn: bool, serves_ovn: bool) -> Network {
     let is_named = |name: &str| named.is_some_and(|named| named.eq_ignore_ascii_case(name));
     match (serves_sdn, serves_ovn) {
         _ if is_named("OVNKubernetes") => Network::Ovn,

@@ -31,6 +31,7 @@ mod settings;
 mod snapshot;
 mod timings;
 mod validate;
+mod why;
 
 use std::sync::Arc;
 

@@ -147,10 +147,7 @@ impl Model {
 
     fn follow_ovn(&mut self, cache: &Cache) -> bool {
         let mut ovn = Ovn { private_ips: self.known_private_ips(), serves: self.ovn.serves, ..Ovn::default() };
-        cache.egress_ips.for_each(|_, object| match validate::egress_ip(object) {
-            Some((namespace, egress_ip)) => drop(ovn.egress_ips.insert(namespace, egress_ip)),
-            None => ovn.foreign.extend(object.spec.egress_ips.iter().filter_map(|text| text.parse::<Ipv4Addr>().ok())),
-        });
+        cache.egress_ips.for_each(|_, object| validate::note_egress_ip(&mut ovn, object));
         let changed = ovn != self.ovn;
         self.ovn = ovn;
         changed

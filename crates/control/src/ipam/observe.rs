@@ -13,7 +13,7 @@ use crate::runtime::store::{Key, Store};
 use crate::runtime::watch::{Selection, Watches};
 
 /// Name of the one object of OpenShift's configuration of the network.
-const CLUSTER: &str = "cluster";
+pub(super) const CLUSTER: &str = "cluster";
 
 /// Objects of the cluster.
 #[derive(Clone)]

@@ -8,42 +8,85 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use ipnet::Ipv4Net;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::ObjectMeta;
-use kube::{Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use portolan_api::address_claim::AddressClaim;
 use portolan_api::ipam as api;
+use portolan_core::ipam::ovn::{self, Ovn};
 use portolan_core::ipam::{
     Calls, Claim, Cloud, CloudInterface, CloudNode, CloudSubnet, InstanceState, Journal, NodeName, Plan, Seen,
     SubnetId, World, plan,
 };
 use serde_json::Value;
 
+use super::backend::{Network, detected};
 use super::clock::Clock;
 use super::model::seed;
+use super::names::{CONTROLLER_LOCK, CONTROLLER_NAMESPACE};
+use super::observe::CLUSTER;
 use super::settings::workers;
 use super::validate;
-use crate::runtime::overlay::{list_all, merge_object};
+use crate::runtime::overlay::{list_all, list_served, merge_object};
 use crate::runtime::query::QueryError;
+
+/// Said where nothing could use an address.
+pub(super) const IDLE: &str = "the cluster has neither NetNamespaces and HostSubnets of OpenShift SDN nor EgressIPs of OVN-Kubernetes: ipam does nothing";
 
 /// All objects that decisions are based on.
 #[derive(Clone)]
 pub(super) struct Objects {
+    network: Network,
     pub(super) namespaces: Vec<core::Namespace>,
     nodes: Vec<core::Node>,
     claims: Vec<AddressClaim>,
     pub(super) net_namespaces: Vec<api::NetNamespace>,
     pub(super) host_subnets: Vec<api::HostSubnet>,
+    egress_ips: Vec<api::EgressIp>,
+    private_ips: Vec<api::CloudPrivateIpConfig>,
+    /// The Lease of cloud-network-config-controller.
+    controller_lock: Option<Lease>,
+}
+
+/// What the planner is given, besides the cloud.
+pub(super) struct Known {
+    pub(super) network: Network,
+    pub(super) world: World,
+    pub(super) journal: Journal,
+    pub(super) ovn: Ovn,
 }
 
 impl Objects {
     pub(super) async fn read(client: &Client) -> Result<Self, QueryError> {
+        let net_namespaces = list_served(client, "netnamespaces").await?;
+        let host_subnets = list_served(client, "hostsubnets").await?;
+        let egress_ips = list_served(client, "egressips").await?;
+        let networks: Vec<api::NetworkConfig> = list_all(client, "networks").await?;
+        let configured = networks.iter().find(|network| network.name_any() == CLUSTER);
+        let named = configured.and_then(|config| config.status.as_ref()).map(|status| &*status.network_type);
+        let network = detected(named, net_namespaces.is_some() && host_subnets.is_some(), egress_ips.is_some());
+        let (net_namespaces, host_subnets) = (net_namespaces.unwrap_or_default(), host_subnets.unwrap_or_default());
+        let network = match network {
+            // the operator has a flag for that; here, objects tell: OpenShift SDN has one for each node
+            Network::Ambiguous if host_subnets.is_empty() => Network::Ovn,
+            Network::Ambiguous => Network::Sdn,
+            Network::Sdn | Network::Ovn | Network::Absent => network,
+        };
+        let locks = Api::<Lease>::namespaced(client.clone(), CONTROLLER_NAMESPACE);
         Ok(Self {
+            network,
             namespaces: list_all(client, "namespaces").await?,
             nodes: list_all(client, "nodes").await?,
             claims: list_all(client, "addressclaims").await?,
-            net_namespaces: list_all(client, "netnamespaces").await?,
-            host_subnets: list_all(client, "hostsubnets").await?,
+            net_namespaces,
+            host_subnets,
+            egress_ips: egress_ips.unwrap_or_default(),
+            private_ips: list_all(client, "cloudprivateipconfigs").await?,
+            controller_lock: locks
+                .get_opt(CONTROLLER_LOCK)
+                .await
+                .map_err(|cause| QueryError::Unreachable { what: "leases", cause: Box::new(cause) })?,
         })
     }
 
@@ -75,16 +118,16 @@ impl Objects {
         })
     }
 
-    /// False if the cluster has no OpenShift SDN.
-    pub(super) fn is_served(&self) -> bool {
-        !self.net_namespaces.is_empty() || !self.host_subnets.is_empty()
-    }
-
-    /// What the planner is given, besides the cloud.
-    pub(super) fn world(&self) -> (World, Journal) {
+    /// What the planner is given.
+    pub(super) fn known(&self) -> Known {
         let now = Clock::start().now();
         let selector = workers();
         let system = self.namespaces.iter().find(|namespace| namespace.name_any() == "kube-system");
+        let private_ips = named(&self.private_ips, validate::private_ip).into_iter();
+        let private_ips: BTreeMap<Ipv4Addr, _> =
+            private_ips.filter_map(|(name, ip)| Some((name.parse().ok()?, ip))).collect();
+        let until = self.controller_lock.as_ref().and_then(validate::held_until);
+        let is_controlled = until.is_some_and(|until| until > now);
         let world = World {
             seed: seed(system),
             now,
@@ -92,6 +135,7 @@ impl Objects {
             nodes: named(&self.nodes, |node| validate::node(node, &selector, None, now)),
             net_namespaces: named(&self.net_namespaces, validate::net_namespace),
             host_subnets: named(&self.host_subnets, validate::host_subnet),
+            cloud_controller: is_controlled.then(|| private_ips.clone()),
             ..World::default()
         };
         let mut journal = Journal::default();
@@ -102,14 +146,32 @@ impl Objects {
                 None => drop(journal.other_use.insert(address)),
             }
         }
-        (world, journal)
+        let serves = self.network == Network::Ovn && !is_controlled;
+        let mut ovn = Ovn { private_ips, serves, ..Ovn::default() };
+        self.egress_ips.iter().for_each(|object| validate::note_egress_ip(&mut ovn, object));
+        Known { network: self.network, world, journal, ovn }
     }
 }
 
-/// What would be done next.
-pub(super) fn planned(world: &World, journal: &Journal) -> Plan {
-    let world = World { cloud: Some(assumed_cloud(world, journal)), ..world.clone() };
-    plan(&world, journal, &Calls::default())
+impl Known {
+    /// False if the cluster has no network plugin that could use addresses.
+    pub(super) fn is_served(&self) -> bool {
+        match self.network {
+            Network::Sdn => !self.world.net_namespaces.is_empty() || !self.world.host_subnets.is_empty(),
+            Network::Ovn | Network::Ambiguous => true,
+            Network::Absent => false,
+        }
+    }
+
+    /// What would be done next.
+    pub(super) fn planned(&self) -> Plan {
+        let Self { world, journal, .. } = self;
+        let world = World { cloud: Some(assumed_cloud(world, journal)), ..world.clone() };
+        match self.network {
+            Network::Sdn | Network::Absent | Network::Ambiguous => plan(&world, journal, &Calls::default()),
+            Network::Ovn => ovn::plan(&world, &self.ovn, journal, &Calls::default()),
+        }
+    }
 }
 
 fn named<K: kube::Resource, V>(objects: &[K], read: impl Fn(&K) -> V) -> BTreeMap<Arc<str>, V> {

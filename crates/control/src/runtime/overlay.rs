@@ -10,14 +10,22 @@ use serde_json::Value;
 use super::decode::from_text;
 use super::query::QueryError;
 
-/// Lists all objects of a kind; none if the kind is not served.
+/// Lists all objects of a kind; an empty list if the kind is not served.
 pub async fn list_all<K>(client: &Client, what: &'static str) -> Result<Vec<K>, QueryError>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
+    Ok(list_served(client, what).await?.unwrap_or_default())
+}
+
+/// Lists all objects of a kind; none if the kind is not served.
+pub async fn list_served<K>(client: &Client, what: &'static str) -> Result<Option<Vec<K>>, QueryError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
     match Api::<K>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Ok(list) => Ok(Some(list.items)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(cause) => Err(QueryError::Unreachable { what, cause: Box::new(cause) }),
     }
 }

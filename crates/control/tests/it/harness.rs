@@ -33,20 +33,24 @@ pub(crate) enum Backend {
 }
 
 /// Makes each of these tests two: one per API server.
+///
+/// Tests start in the order of their names. With the server last in it, those that wait for a shared server take turns
+/// with those that do not.
 macro_rules! on_both_servers {
     ($($name:ident),* $(,)?) => {
-        on_both_servers!(on_the_real_server Real $($name)*);
-        on_both_servers!(on_the_embedded_server Embedded $($name)*);
-    };
-    ($server:ident $backend:ident $($name:ident)*) => {
-        mod $server {
-            $(
+        $(
+            mod $name {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $name() -> anyhow::Result<()> {
-                    super::$name($crate::harness::Backend::$backend).await
+                async fn on_the_embedded_server() -> anyhow::Result<()> {
+                    super::$name($crate::harness::Backend::Embedded).await
                 }
-            )*
-        }
+
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn on_the_real_server() -> anyhow::Result<()> {
+                    super::$name($crate::harness::Backend::Real).await
+                }
+            }
+        )*
     };
 }
 pub(crate) use on_both_servers;

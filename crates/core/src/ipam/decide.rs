@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use super::action::Step;
+use super::cloud::Zone;
 use super::draft::Draft;
 use super::error::CloudError;
 use super::index::NodeId;
@@ -12,7 +13,7 @@ use super::publish::Service;
 use super::reason::{Event, Reason};
 use super::request::AddressList;
 use super::step::{Obstacle, reason_of};
-use super::types::{Namespace, NamespaceName};
+use super::types::{Assigned, Namespace, NamespaceName};
 use super::wish::{Placement, Refusal, Wish};
 
 /// Failed attempts after which an unfinished address is reported.
@@ -91,17 +92,20 @@ impl<'a> Draft<'a> {
 
         // what is not comes all together or not at all
         let starts = !unserved.is_empty() || !wishes.is_empty();
+        // a list that is served by half is not served
+        let is_open = self.index.lists[&**name] == AddressList::Absent;
+        let partial = self.index.world.options.partial && is_open;
+        let held_back = held_back(namespace, claims);
         let fatal = self.network_fault(name, starts || !keep.is_empty());
-        let fatal = fatal.or_else(|| starts.then(|| held_back(namespace, claims)).flatten());
+        let fatal = fatal.or_else(|| held_back.first().filter(|_| starts && !partial).map(HeldBack::report));
         let obstacles: Vec<Option<Obstacle>> = unserved
             .iter()
             .map(|(address, claim)| self.obstacle(*address, claim, &self.barred(claims, Some(*address))))
             .collect();
         let is_fatal = fatal.is_some();
         let barred = if wishes.is_empty() { Vec::new() } else { self.barred(claims, None) };
-        let placements = if is_fatal { Vec::new() } else { self.place(name, namespace, &wishes, &barred) };
+        let placements = if is_fatal { Vec::new() } else { self.place(name, namespace, &wishes, &barred, &held_back) };
         let failed = self.report(name, &obstacles, &placements, fatal);
-        let partial = self.index.world.options.partial;
         let rolls_back = is_fatal || failed && !partial;
         if !rolls_back {
             for placement in placements.iter().flatten() {
@@ -116,14 +120,17 @@ impl<'a> Draft<'a> {
                 Some(Obstacle::Fails(..)) => self.release(*address, claim, Step::RollBack),
                 None if rolls_back && claim.status.state == State::Blocked => {}
                 None if rolls_back => self.release(*address, claim, Step::RollBack),
-                None => self.advance(*address, claim, &own, wishes.is_empty() || partial),
+                None => {
+                    self.report_controller(name, *address, claim);
+                    self.advance(*address, claim, &own, wishes.is_empty() || partial);
+                }
             }
         }
         let is_attached =
             |claim: &Claim| claim.status.served || matches!(claim.status.state, State::Attached | State::Published);
         let first = self.index.publishes_first();
         let all = wishes.is_empty() && keep.iter().all(|(_, claim)| first || is_attached(claim));
-        Service { gate: !rolls_back && (all || partial), keep, surplus, wishes: wishes.len() }
+        Service { gate: !rolls_back && (all || partial), keep, surplus, wishes: wishes.len(), partial }
     }
 
     /// What stays, what comes and what goes, by the list and the journal.
@@ -144,7 +151,7 @@ impl<'a> Draft<'a> {
                 self.report_uncovered(name, &keep);
                 Goal { keep, surplus, wishes }
             }
-            AddressList::Absent if !has_served => {
+            AddressList::Absent if !has_served || index.world.options.partial => {
                 let wishes: Vec<Wish<'_>> = index
                     .by_zone
                     .keys()
@@ -181,7 +188,7 @@ impl<'a> Draft<'a> {
             Some(Obstacle::Fails(reason, message)) => self.unmet(name, reason, message),
             Some(Obstacle::InUse(message)) => self.unmet(name, Reason::AddressInUse, message),
             None if waits && claim.status.attempts >= REPORTED => self.report_attempts(name, address, claim),
-            Some(Obstacle::Redraw) | None => {}
+            Some(Obstacle::Redraw) | None => self.report_controller(name, address, claim),
         }
         self.advance(address, claim, &barred, true);
     }
@@ -241,6 +248,17 @@ impl<'a> Draft<'a> {
         self.unmet(name, reason_of(&error), message);
     }
 
+    /// Another controller attaches addresses, and says why it could not.
+    fn report_controller(&mut self, name: &NamespaceName, address: Ipv4Addr, claim: &Claim) {
+        let known = self.index.world.cloud_controller.as_ref().and_then(|known| known.get(&address));
+        if let Some(Assigned::Failed(message)) = known.map(|ip| &ip.status.assigned) {
+            let zone = &claim.spec.zone;
+            let message =
+                format!("{address} in zone {zone}: cloud-network-config-controller did not attach it: {message}");
+            self.unmet(name, Reason::CloudError, message);
+        }
+    }
+
     /// Zones that got their first node after the namespace got its addresses.
     fn report_uncovered(&mut self, name: &NamespaceName, keep: &[Owned<'a>]) {
         let chosen = !keep.is_empty() && keep.iter().all(|(_, claim)| claim.status.served && !claim.spec.requested);
@@ -260,11 +278,22 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The failure that was rolled back: the attempt is repeated once its addresses have cooled down.
-fn held_back(namespace: &Namespace, claims: &[Owned<'_>]) -> Option<(Reason, String)> {
-    let (claim, error) = claims.iter().find_map(|(_, claim)| {
-        let rolled_back = claim.status.state == State::Releasing && claim.spec.owner.uid == namespace.uid;
-        claim.status.rolled_back.as_ref().filter(|_| rolled_back).map(|error| (claim, error))
-    })?;
-    Some((reason_of(error), format!("zone {}: {error}; tried again later", claim.spec.zone)))
+/// A failure that was rolled back: the attempt is repeated once its address has cooled down.
+pub(super) struct HeldBack<'a> {
+    pub(super) zone: &'a Zone,
+    error: &'a CloudError,
+}
+
+impl HeldBack<'_> {
+    pub(super) fn report(&self) -> (Reason, String) {
+        (reason_of(self.error), format!("zone {}: {}; tried again later", self.zone, self.error))
+    }
+}
+
+fn held_back<'a>(namespace: &Namespace, claims: &[Owned<'a>]) -> Vec<HeldBack<'a>> {
+    let rolled_back = claims
+        .iter()
+        .filter(|(_, claim)| claim.status.state == State::Releasing && claim.spec.owner.uid == namespace.uid);
+    let failures = rolled_back.filter_map(|(_, claim)| Some((claim, claim.status.rolled_back.as_ref()?)));
+    failures.map(|(claim, error)| HeldBack { zone: &claim.spec.zone, error }).collect()
 }

@@ -25,6 +25,8 @@ pub(super) struct Service<'a> {
     pub(super) wishes: usize,
     /// Addresses that were not in service yet may be published.
     pub(super) gate: bool,
+    /// It may be in service although others are missing.
+    pub(super) partial: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -55,8 +57,9 @@ impl<'a> Draft<'a> {
             return;
         }
         let keep = service.keep.iter().map(|(address, _)| *address).collect::<BTreeSet<_>>();
-        let documented = namespace.modified
-            && matches!(self.index.lists.get(&**name), Some(AddressList::Addresses(list)) if *list == keep);
+        let is_listed = matches!(self.index.lists.get(&**name), Some(AddressList::Addresses(list)) if *list == keep);
+        // a list that is not complete would be a request for less
+        let documented = namespace.modified && is_listed || service.partial;
         for (address, claim) in service.keep.iter().chain(&service.surplus) {
             self.complete(name, *address, claim, documented);
         }
@@ -187,10 +190,8 @@ impl<'a> Draft<'a> {
             let net_namespace = self.index.world.net_namespaces.get(name);
             net_namespace.is_some_and(|found| found.egress_ips.contains(address))
         };
-        let mut claims = service.keep.iter();
-        let is_done = |(address, claim): &(Ipv4Addr, &Claim)| is_served(claim) && in_net_namespace(address);
-        let done = if self.index.world.options.partial { claims.any(is_done) } else { claims.all(is_done) };
-        if keep.is_empty() || !done || service.wishes > 0 && !self.index.world.options.partial {
+        let done = service.keep.iter().all(|(address, claim)| is_served(claim) && in_net_namespace(address));
+        if keep.is_empty() || !done || service.wishes > 0 {
             return None;
         }
         let write = || Some(ListAnnotation::Write(AddressList::format(&keep)));

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::action::Step;
 use super::cloud::Zone;
+use super::decide::HeldBack;
 use super::draft::Draft;
 use super::index::NodeId;
 use super::journal::{Claim, ClaimSpec, ClaimStatus, Owner, OwnerKind, State};
@@ -41,6 +42,13 @@ pub(super) enum Refusal {
     Unmet(Reason, String),
 }
 
+impl Refusal {
+    fn of(failed: &HeldBack<'_>) -> Self {
+        let (reason, message) = failed.report();
+        Self::Unmet(reason, message)
+    }
+}
+
 impl Draft<'_> {
     /// Finds places for all wishes, or says why there is none.
     pub(super) fn place(
@@ -49,12 +57,16 @@ impl Draft<'_> {
         namespace: &Namespace,
         wishes: &[Wish<'_>],
         barred: &[NodeId],
+        held_back: &[HeldBack<'_>],
     ) -> Vec<Result<Placement, Refusal>> {
         let mut barred = [barred, &self.chosen_nodes].concat();
         let mut placements = Vec::with_capacity(wishes.len());
         for wish in wishes {
             let placement = match wish {
-                Wish::Zone(zone) => self.place_in_zone(zone, namespace, &barred),
+                Wish::Zone(zone) => match held_back.iter().find(|failed| failed.zone == *zone) {
+                    Some(failed) => Err(Refusal::of(failed)),
+                    None => self.place_in_zone(zone, namespace, &barred),
+                },
                 Wish::Address(address) => self.place_address(*address, name, namespace, &barred),
             };
             barred.extend(placement.as_ref().ok().map(|placement| placement.node));

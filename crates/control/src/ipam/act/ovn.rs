@@ -8,7 +8,7 @@ use kube::api::{ObjectMeta, TypeMeta};
 use portolan_api::ipam::{EgressIp, EgressIpSpec};
 use portolan_api::well_known::USE;
 use portolan_core::ipam::{NamespaceName, NodeName};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::names::{EGRESS_ASSIGNABLE, EGRESS_IP_CONFIG, METADATA_NAME, NAMESPACE_ANNOTATION, USE_CLOUD};
 use super::super::validate;
@@ -39,13 +39,8 @@ pub(super) fn egress_ip(acting: &Acting<'_>, namespace: &NamespaceName) -> Prepa
         let (writer, store) = (acting.writer.clone(), store.clone());
         return Prepared::write(async move { writer.delete_version(&store, &*seen).await.map(drop) });
     }
-    let mut selector = json!({ "matchExpressions": null });
-    for key in seen.spec.namespace_selector.match_labels.iter().flat_map(BTreeMap::keys) {
-        selector["matchLabels"][key] = Value::Null;
-    }
-    selector["matchLabels"][METADATA_NAME] = (**namespace).into();
-    let egress_ips = validate::texts(&change.egress_ips, &seen.spec.egress_ips);
-    merge(acting, store, seen, json!({ "spec": { "egressIPs": egress_ips, "namespaceSelector": selector } }))
+    let patch = validate::egress_ip_change(&seen, namespace, &change.egress_ips);
+    merge(acting, store, seen, patch)
 }
 
 /// The name of the namespace, unless an EgressIP that is not ours has it.

@@ -21,6 +21,8 @@ pub(super) enum Fix {
     AnnotateNamespace { name: NamespaceName, list: BTreeSet<Ipv4Addr>, seen: Option<Arc<str>> },
     /// Writes the addresses of a NetNamespace and their annotation.
     SetNetNamespace { name: NamespaceName, list: BTreeSet<Ipv4Addr> },
+    /// Writes the addresses of an EgressIP, and that it is for this namespace alone.
+    SetEgressIp { name: Arc<str>, namespace: NamespaceName, list: BTreeSet<Ipv4Addr> },
     /// Puts an address on the HostSubnet of a node, and takes it off others.
     SetHost { address: Ipv4Addr, namespace: NamespaceName, node: NodeName, others: Vec<NodeName> },
     /// Removes finalizers that nobody else would remove.

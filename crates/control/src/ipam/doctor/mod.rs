@@ -16,6 +16,7 @@ mod journal;
 mod namespaces;
 mod net_namespaces;
 mod nodes;
+mod ovn;
 mod repair;
 mod snapshot;
 #[cfg(test)]
@@ -25,6 +26,8 @@ use kube::Client;
 
 use self::finding::Finding;
 use self::snapshot::Snapshot;
+use super::backend::Network;
+use super::snapshot::IDLE;
 use crate::runtime::doctor::{Check, Examination};
 use crate::runtime::query::QueryError;
 
@@ -37,30 +40,49 @@ pub(super) async fn examine(client: Client, examination: Examination) -> Result<
 
 /// Every check, in the order of an address: whoever repairs from the top down repairs causes first.
 fn checked(snapshot: &Snapshot) -> Vec<Finding> {
-    if !snapshot.is_served() {
-        let seen = "there are no NetNamespaces and HostSubnets of network.openshift.io/v1: ipam idles";
-        let check = if snapshot.asking().next().is_some() {
-            Check::warn("openshift", "", seen, "run ipam on OpenShift with OpenShift SDN only")
-        } else {
-            Check::ok("openshift", seen)
-        };
-        return vec![check.into()];
-    }
-    let checks = [
-        namespaces::service,
-        namespaces::annotations,
-        net_namespaces::annotations,
-        net_namespaces::addresses,
-        hosts::addresses,
-        attached::addresses,
-        journal::claims,
-        nodes::joined,
-        nodes::capacity,
-        access::credentials,
-        foreign::egress_cidrs,
-        foreign::addresses,
-        foreign::finalizers,
-        foreign::operators,
-    ];
+    let checks: &[fn(&Snapshot) -> Vec<Finding>] = match snapshot.network {
+        Network::Sdn => &[
+            namespaces::service,
+            namespaces::annotations,
+            net_namespaces::annotations,
+            net_namespaces::addresses,
+            hosts::addresses,
+            attached::addresses,
+            journal::claims,
+            nodes::joined,
+            nodes::capacity,
+            access::credentials,
+            foreign::egress_cidrs,
+            foreign::addresses,
+            foreign::finalizers,
+            foreign::operators,
+        ],
+        Network::Ovn => &[
+            namespaces::service,
+            namespaces::annotations,
+            ovn::egress_ips,
+            ovn::assigned,
+            ovn::private_ips,
+            attached::addresses,
+            journal::claims,
+            nodes::joined,
+            ovn::assignable,
+            nodes::capacity,
+            access::credentials,
+            foreign::finalizers,
+            foreign::operators,
+        ],
+        Network::Absent | Network::Ambiguous => &[nowhere],
+    };
     checks.iter().flat_map(|check| check(snapshot)).collect()
+}
+
+/// There is no network plugin that could use an address.
+fn nowhere(snapshot: &Snapshot) -> Vec<Finding> {
+    let check = if snapshot.asking().next().is_some() {
+        Check::warn("openshift", "", IDLE, "run ipam on OpenShift, with OpenShift SDN or OVN-Kubernetes")
+    } else {
+        Check::ok("openshift", IDLE)
+    };
+    vec![check.into()]
 }

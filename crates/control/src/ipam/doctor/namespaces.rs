@@ -64,6 +64,8 @@ fn wrong_annotation(snapshot: &Snapshot, name: &NamespaceName, namespace: &Names
         return None;
     }
     let (seen, advice) = match AddressList::parse(namespace.egressips.as_deref()) {
+        // other zones are still missing, and the operator has said why
+        AddressList::Absent if namespace.status.is_some() => return None,
         AddressList::Absent => (format!("annotation egressips is missing, the journal has {}", listed(&own)), REPAIR),
         AddressList::Addresses(list) if list == own && namespace.modified => return None,
         AddressList::Addresses(list) if list == own => ("annotation modified is missing".to_owned(), REPAIR),

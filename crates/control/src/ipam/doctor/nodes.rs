@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_core::ipam::{CloudNode, InstanceState, Node, NodeName, Zone};
 
+use super::super::backend::Network;
 use super::finding::{Finding, or_ok};
 use super::snapshot::Snapshot;
 use crate::runtime::doctor::Check;
@@ -30,7 +31,7 @@ pub(super) fn joined(snapshot: &Snapshot) -> Vec<Finding> {
 fn unfit(snapshot: &Snapshot, name: &NodeName, node: &Node) -> Option<Check> {
     let object = format!("Node/{name}");
     let fail = |seen: String, advice: &str| Some(Check::fail(NODES, &*object, seen, advice));
-    if !snapshot.world.host_subnets.contains_key(name) {
+    if snapshot.network == Network::Sdn && !snapshot.world.host_subnets.contains_key(name) {
         let advice = "OpenShift SDN makes it: check that the SDN runs on the node";
         return Some(Check::warn(NODES, &*object, "it has no HostSubnet, so it hosts no addresses", advice));
     }

@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
 use portolan_api::address_claim::AddressClaim;
-use portolan_api::ipam::{HostSubnet, NetNamespace};
+use portolan_api::ipam::{EgressIp, HostSubnet, NetNamespace};
 use portolan_core::ipam::{AddressList, NamespaceName, NodeName, State};
 use serde_json::{Value, json};
 
 use super::super::names::{ADDRESS_PREFIX, EGRESSIPS, MODIFIED, VERIFY};
 use super::super::validate;
-use super::finding::{Finding, Fix, Held, Leftover};
+use super::finding::{Finding, Fix, Held, Leftover, listed};
 use crate::runtime::doctor::{Check, Repair, edit};
 
 /// The check, with the repair of what it found.
@@ -33,6 +33,10 @@ fn repair(client: Client, fix: Fix) -> Repair {
             let does =
                 format!("set egressIPs and their annotation on NetNamespace {name}: {}", AddressList::format(&list));
             Repair::new(does, async move { set_net_namespace(&client, &name, &list).await })
+        }
+        Fix::SetEgressIp { name, namespace, list } => {
+            let does = format!("set egressIPs of EgressIP {name}, for Namespace {namespace} alone: {}", listed(&list));
+            Repair::new(does, async move { set_egress_ip(&client, &name, &namespace, &list).await })
         }
         Fix::SetHost { address, namespace, node, others } => {
             let from = if others.is_empty() { String::new() } else { format!(", take it off {}", others.join(", ")) };
@@ -82,6 +86,20 @@ async fn set_net_namespace(
                 "egressIPs": validate::texts(list, &object.egress_ips),
             })
         })
+    })
+    .await
+}
+
+async fn set_egress_ip(
+    client: &Client,
+    name: &str,
+    namespace: &NamespaceName,
+    list: &BTreeSet<Ipv4Addr>,
+) -> Result<(), kube::Error> {
+    edit(&Api::<EgressIp>::all(client.clone()), name, |object| {
+        let (owner, found) = validate::egress_ip(object)?;
+        let differs = owner == *namespace && (found.addresses != *list || !found.is_intact);
+        differs.then(|| validate::egress_ip_change(object, namespace, list))
     })
     .await
 }

@@ -6,15 +6,17 @@ use std::net::Ipv4Addr;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use portolan_core::ipam::ovn::Ovn;
 use portolan_core::ipam::{
     self as core, Claim, Cloud, CloudError, CloudInterface, CloudNode, InstanceId, Journal, NamespaceName, NodeName,
     OwnerKind, Seen, World,
 };
 use portolan_drivers::cloud::aws::{LazyAws, PermissionProbe};
 
+use super::super::backend::Network;
 use super::super::describe::described;
 use super::super::names::ADDRESS_PREFIX;
-use super::super::snapshot::Objects;
+use super::super::snapshot::{Known, Objects};
 use super::finding::{Held, Leftover};
 use crate::runtime::doctor::Examination;
 use crate::runtime::query::QueryError;
@@ -25,6 +27,8 @@ pub(super) struct Snapshot {
     pub(super) scope: Option<NamespaceName>,
     pub(super) world: World,
     pub(super) journal: Journal,
+    pub(super) network: Network,
+    pub(super) ovn: Ovn,
     pub(super) leftovers: Vec<Leftover>,
     /// Deployments of other operators that write the same objects; or why they are not known.
     pub(super) other_operators: Result<Vec<String>, String>,
@@ -43,11 +47,13 @@ impl Snapshot {
         let mut leftovers = leftovers(Held::Namespace, &objects.namespaces);
         leftovers.extend(self::leftovers(Held::NetNamespace, &objects.net_namespaces));
         leftovers.extend(self::leftovers(Held::HostSubnet, &objects.host_subnets));
-        let (world, journal) = objects.world();
+        let Known { network, world, journal, ovn } = objects.known();
         let mut snapshot = Self {
             scope: name.as_deref().map(NamespaceName::from),
             world,
             journal,
+            network,
+            ovn,
             leftovers,
             other_operators: other_operators(client).await,
             access: None,
@@ -87,11 +93,6 @@ impl Snapshot {
         let claims = self.journal.claims.values();
         let called = claims.flat_map(|claim| claim.status.calls().map(|target| target.instance.clone()));
         of_nodes.chain(called).collect()
-    }
-
-    /// False if the cluster has no OpenShift SDN that could use addresses.
-    pub(super) fn is_served(&self) -> bool {
-        !self.world.net_namespaces.is_empty() || !self.world.host_subnets.is_empty()
     }
 
     /// Whether a namespace is examined.

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use jiff::SignedDuration;
+use portolan_core::ipam::ovn::{EgressIp, Ovn};
 use portolan_core::ipam::{
-    Claim, ClaimSpec, ClaimStatus, Cloud, CloudError, CloudInterface, CloudNode, CloudSubnet, HostSubnet,
-    InstanceState, Journal, Namespace, NetNamespace, Node, Owner, OwnerKind, Seen, State, World,
+    Assigned, Claim, ClaimSpec, ClaimStatus, Cloud, CloudError, CloudInterface, CloudNode, CloudSubnet, HostSubnet,
+    InstanceState, Journal, Namespace, NetNamespace, Node, Owner, OwnerKind, PrivateIp, PrivateIpStatus, Seen, State,
+    World,
 };
 use portolan_drivers::cloud::aws::{Access, CredentialsSource, PermissionProbe, ProbedAction};
 
+use super::super::backend::Network;
 use super::checked;
 use super::finding::{Fix, Held, Leftover};
 use super::snapshot::Snapshot;
@@ -102,6 +105,8 @@ fn sound() -> Snapshot {
         scope: None,
         world,
         journal: Journal { claims: BTreeMap::from([(OURS, claim())]), other_use: BTreeSet::new() },
+        network: Network::Sdn,
+        ovn: Ovn::default(),
         leftovers: Vec::new(),
         other_operators: Ok(Vec::new()),
         access: Some(Ok(probe(Access::Allowed))),
@@ -184,6 +189,71 @@ fn each_fault_is_found_alone_with_its_fix() {
     ];
     for (break_it, name, object, fix) in faults {
         let mut snapshot = sound();
+        break_it(&mut snapshot);
+        assert_eq!(found(&snapshot), [(name, object.to_owned(), fix)]);
+    }
+}
+
+/// The same with OVN-Kubernetes.
+fn sound_with_ovn() -> Snapshot {
+    let mut snapshot = sound();
+    snapshot.network = Network::Ovn;
+    snapshot.world.net_namespaces.clear();
+    snapshot.world.host_subnets.clear();
+    for node in snapshot.world.nodes.values_mut() {
+        (node.egress_assignable, node.egress_ip_config) = (true, Some("[]".into()));
+    }
+    let egress_ip = EgressIp {
+        name: "shop".into(),
+        addresses: BTreeSet::from([OURS]),
+        items: BTreeMap::from([(OURS, "a1".into())]),
+        is_intact: true,
+    };
+    let status = PrivateIpStatus { node: Some("a1".into()), assigned: Assigned::Yes };
+    let private_ip = PrivateIp { wanted: "a1".into(), has_finalizer: true, status, ..PrivateIp::default() };
+    snapshot.ovn = Ovn {
+        egress_ips: BTreeMap::from([("shop".into(), egress_ip)]),
+        private_ips: BTreeMap::from([(OURS, private_ip)]),
+        serves: true,
+        ..Ovn::default()
+    };
+    snapshot
+}
+
+fn egress_ip(snapshot: &mut Snapshot) -> &mut EgressIp {
+    snapshot.ovn.egress_ips.get_mut("shop").unwrap()
+}
+
+#[test]
+fn each_fault_with_ovn_kubernetes_is_found_alone_with_its_fix() {
+    type Break = fn(&mut Snapshot);
+    let set = || {
+        let list = BTreeSet::from([OURS]);
+        Some(Fix::SetEgressIp { name: "shop".into(), namespace: "shop".into(), list })
+    };
+    let ask = || Some(Fix::AskOperator { address: OURS });
+    let faults: Vec<(Break, &str, &str, Option<Fix>)> = vec![
+        (|s| egress_ip(s).addresses.clear(), "egressip-addresses", "EgressIP/shop", set()),
+        (|s| list(&mut egress_ip(s).addresses, OTHER), "egressip-addresses", "EgressIP/shop", set()),
+        (|s| egress_ip(s).is_intact = false, "egressip-addresses", "EgressIP/shop", set()),
+        (|s| s.ovn.egress_ips.clear(), "egressip-addresses", "Namespace/shop", ask()),
+        (|s| list(&mut s.ovn.foreign, OURS), "egressip-addresses", "AddressClaim/10.0.0.7", None),
+        (|s| egress_ip(s).items.clear(), "egressip-nodes", "EgressIP/shop", None),
+        (|s| drop(egress_ip(s).items.insert(OURS, "a2".into())), "egressip-nodes", "EgressIP/shop", ask()),
+        (|s| s.ovn.private_ips.clear(), "cloudprivateipconfigs", "CloudPrivateIPConfig/10.0.0.7", None),
+        (
+            |s| s.ovn.private_ips.get_mut(&OURS).unwrap().status.assigned = Assigned::Failed("full".into()),
+            "cloudprivateipconfigs",
+            "CloudPrivateIPConfig/10.0.0.7",
+            None,
+        ),
+        (|s| s.world.nodes.get_mut("a2").unwrap().egress_assignable = false, "egress-assignable", "Node/a2", None),
+        (|s| s.world.nodes.get_mut("a2").unwrap().egress_ip_config = None, "egress-assignable", "Node/a2", None),
+        (detach, "cloud-addresses", "AddressClaim/10.0.0.7", ask()),
+    ];
+    assert_eq!(found(&sound_with_ovn()), []);
+    for (break_it, name, object, fix) in faults {
+        let mut snapshot = sound_with_ovn();
         break_it(&mut snapshot);
         assert_eq!(found(&snapshot), [(name, object.to_owned(), fix)]);
     }

@@ -18,7 +18,7 @@ use portolan_core::select::Selector;
 
 pub(super) use self::claim::{address_of, attachment, claim, has_no_status, spec};
 pub(super) use self::controller::{held_until, private_ip, private_ip_status};
-pub(super) use self::ovn::egress_ip;
+pub(super) use self::ovn::{egress_ip, egress_ip_change, note_egress_ip};
 use super::names::{
     ADDRESS_PREFIX, EGRESS_ASSIGNABLE, EGRESS_IP_CONFIG, EGRESSIPAM, EGRESSIPS, MODIFIED, STATUS, ZONES,
 };

@@ -1,5 +1,6 @@
 //! EgressIPs of OVN-Kubernetes -> what the planner uses.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -7,10 +8,19 @@ use kube::ResourceExt as _;
 use portolan_api::ipam as api;
 use portolan_api::well_known::USE;
 use portolan_core::ipam::NamespaceName;
-use portolan_core::ipam::ovn::EgressIp;
+use portolan_core::ipam::ovn::{EgressIp, Ovn};
+use serde_json::{Value, json};
 
 use super::super::names::{METADATA_NAME, NAMESPACE_ANNOTATION, USE_CLOUD};
-use super::addresses;
+use super::{addresses, texts};
+
+/// Notes an EgressIP, be it ours or somebody else's.
+pub(in super::super) fn note_egress_ip(ovn: &mut Ovn, object: &api::EgressIp) {
+    match egress_ip(object) {
+        Some((namespace, egress_ip)) => drop(ovn.egress_ips.insert(namespace, egress_ip)),
+        None => ovn.foreign.extend(addresses(&object.spec.egress_ips)),
+    }
+}
 
 /// An EgressIP of ours and its namespace; none if it is somebody else's.
 pub(in super::super) fn egress_ip(object: &api::EgressIp) -> Option<(NamespaceName, EgressIp)> {
@@ -30,6 +40,16 @@ pub(in super::super) fn egress_ip(object: &api::EgressIp) -> Option<(NamespaceNa
     Some((namespace.as_str().into(), egress_ip))
 }
 
+/// What makes an EgressIP list these addresses for exactly this namespace.
+pub(in super::super) fn egress_ip_change(seen: &api::EgressIp, namespace: &str, list: &BTreeSet<Ipv4Addr>) -> Value {
+    let mut selector = json!({ "matchExpressions": null });
+    for key in seen.spec.namespace_selector.match_labels.iter().flat_map(BTreeMap::keys) {
+        selector["matchLabels"][key] = Value::Null;
+    }
+    selector["matchLabels"][METADATA_NAME] = namespace.into();
+    json!({ "spec": { "egressIPs": texts(list, &seen.spec.egress_ips), "namespaceSelector": selector } })
+}
+
 fn item(item: &api::EgressIpItem) -> Option<(Ipv4Addr, Arc<str>)> {
     Some((item.egress_ip.parse().ok()?, item.node.as_str().into()))
 }
@@ -37,7 +57,6 @@ fn item(item: &api::EgressIpItem) -> Option<(Ipv4Addr, Arc<str>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn read(labels: &Value, selector: &Value) -> Option<(NamespaceName, EgressIp)> {
         let object = json!({

@@ -77,17 +77,23 @@ impl World {
         for definition in portolan_api::openshift_crds() {
             install_definition(self.client.clone(), definition).await?;
         }
+        self.wipe_sdn().await?;
+        for (node, ran) in &self.instances {
+            let subnet = json!({ "apiVersion": "network.openshift.io/v1", "kind": "HostSubnet", "metadata": { "name": node },
+                "host": node, "hostIP": ran.primary, "subnet": "10.128.0.0/23" });
+            self.host_subnets().create(&PostParams::default(), &serde_json::from_value(subnet)?).await?;
+        }
+        Ok(())
+    }
+
+    /// Objects of OpenShift SDN that earlier tests left.
+    pub(super) async fn wipe_sdn(&self) -> anyhow::Result<()> {
         let all = ListParams::default();
         for left in self.net_namespaces().list(&all).await? {
             self.net_namespaces().delete(&left.name_any(), &DeleteParams::default()).await?;
         }
         for left in self.host_subnets().list(&all).await? {
             self.host_subnets().delete(&left.name_any(), &DeleteParams::default()).await?;
-        }
-        for (node, ran) in &self.instances {
-            let subnet = json!({ "apiVersion": "network.openshift.io/v1", "kind": "HostSubnet", "metadata": { "name": node },
-                "host": node, "hostIP": ran.primary, "subnet": "10.128.0.0/23" });
-            self.host_subnets().create(&PostParams::default(), &serde_json::from_value(subnet)?).await?;
         }
         Ok(())
     }

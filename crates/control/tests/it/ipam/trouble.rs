@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::api::{Patch, PatchParams};
+use portolan_api::address_claim::AddressClaim;
+use portolan_api::ipam::CloudState;
 use portolan_control::ipam;
 use portolan_control::runtime::app::{self, Process};
 use portolan_control::runtime::lease;
@@ -168,12 +170,22 @@ async fn where_a_zone_fails_the_others_serve_if_that_is_allowed(backend: Backend
     let partial = ipam::Options { partial: true, ..world.options() };
     let operator = world.operator_with(partial).await?;
     eventually("the other zone serves", async || {
+        let claims = world.claims_of(&name).await?;
         let listed = world.net_namespaces().get(&name).await?.egress_ips;
-        Ok(listed.len() == 1 && listed[0].starts_with("10.77.0."))
+        let is_published = |claim: &AddressClaim| {
+            let cloud = claim.status.as_ref().and_then(|status| status.cloud.as_ref());
+            cloud.is_some_and(|cloud| cloud.state == CloudState::Published)
+        };
+        Ok(listed.len() == 1 && listed[0].starts_with("10.77.0.") && claims.values().all(is_published))
     })
     .await?;
+    operator.rests(&world).await?;
     let status = world.annotation(&name, STATUS).await?.unwrap_or_default();
     ensure!(status.starts_with("NoCapacity"), "what is missing is still said: {status}");
+    ensure!(world.annotation(&name, &format!("{PREFIX}egressips")).await?.is_none(), "a list would be a request");
+    ensure!(world.ec2.neighbour().detach(&world.instances["b1"].interface, full[0]));
+    let nodes = world.served(&name).await?;
+    ensure!(nodes.len() == 2 && world.annotation(&name, STATUS).await?.is_none(), "{nodes:?}");
     operator.stop().await
 }
 

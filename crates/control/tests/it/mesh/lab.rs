@@ -26,7 +26,7 @@ pub(crate) async fn is_inside(module: &str, test: &str, backend: Backend) -> any
         Backend::Real => "on_the_real_server",
         Backend::Embedded => "on_the_embedded_server",
     };
-    let name = format!("{module}::{server}::{test}");
+    let name = format!("{module}::{test}::{server}");
     let mut command = Command::new("setpriv");
     // unshare becomes the shell, which becomes the test: all are one process, which dies with this one
     command.args(["--pdeathsig", "KILL", "--", "unshare", "--net"]);

@@ -22,7 +22,6 @@ on_both_servers!(
     media_plane_controller_call,
     c7_sessions_of_withdrawn_objects_go_on_unless_they_are_to_go,
 );
-on_both_servers!(on_its_own_server Embedded all_namespaces);
 
 fn none() -> Value {
     Value::Array(Vec::new())
@@ -154,8 +153,9 @@ async fn c7_sessions_of_withdrawn_objects_go_on_unless_they_are_to_go(backend: B
 }
 
 /// The operator sees every namespace of its cluster, and keeps them apart.
-async fn all_namespaces(backend: Backend) -> anyhow::Result<()> {
-    let mut world = World::new(backend).await?;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_namespaces() -> anyhow::Result<()> {
+    let mut world = World::new(Backend::Embedded).await?;
     let here = world.pod("gateway", &[("app", "gateway")], SIDECAR).await?;
     let operator = world.operator_with(mesh::Options::default()).await?;
     let metadata = ObjectMeta { name: Some("elsewhere".to_owned()), ..ObjectMeta::default() };

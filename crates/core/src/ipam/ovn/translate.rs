@@ -147,7 +147,12 @@ fn private_ips(world: &World, ovn: &Ovn) -> BTreeMap<Ipv4Addr, PrivateIp> {
     for (address, ip) in &ovn.private_ips {
         // that of a node which is gone is not forgotten
         let node = Some(ip.node()).filter(|node| world.nodes.contains_key(*node)).or(any);
-        known.extend(node.map(|node| (*address, PrivateIp { wanted: node.clone(), ..PrivateIp::default() })));
+        let assigned = match &ip.status.assigned {
+            Assigned::Failed(message) => Assigned::Failed(message.clone()),
+            Assigned::Yes | Assigned::Pending => Assigned::Pending,
+        };
+        let status = PrivateIpStatus { node: None, assigned };
+        known.extend(node.map(|node| (*address, PrivateIp { wanted: node.clone(), status, ..PrivateIp::default() })));
     }
     for (address, node) in ovn.egress_ips.values().flat_map(|found| &found.items) {
         let status = PrivateIpStatus { node: Some(node.clone()), assigned: Assigned::Yes };

@@ -1,6 +1,6 @@
 //! People, faults and other controllers interfere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -164,16 +164,61 @@ fn transient_failures_roll_back_after_ten_minutes() {
     assert!((600_000..700_000).contains(&(rolled_back - started)));
 }
 
-#[test]
-fn partial_publishes_the_zones_that_work() {
+/// A node in each of two zones; the one in zone b has no room.
+fn partial() -> Lab {
     let mut lab = Lab::new(&[1, 1], 2);
     lab.world.options.partial = true;
     lab.cloud.edit(&"i-b1".into(), lab.world.now, |secondary| {
         secondary.insert([10, 0, 1, 99].into(), By::Other);
     });
+    lab
+}
+
+#[test]
+fn partial_publishes_the_zones_that_work() {
+    let mut lab = partial();
     lab.add_namespace("shop", None);
     let plan = lab.settle();
-    assert_eq!((lab.served("shop").len(), Lab::reasons(&plan).contains(&Reason::ZoneWithoutAddress)), (1, true));
+    assert_eq!((lab.served("shop").len(), Lab::reasons(&plan)), (1, vec![Reason::NoCapacity]));
+    let namespace = &lab.world.namespaces["shop"];
+    assert_eq!((&namespace.egressips, namespace.modified), (&None, false), "a list would be a request for less");
+    assert!(namespace.status.is_some());
+    // once there is room the rest follows, and what serves stays
+    let served: Vec<_> = lab.journal.claims.keys().copied().collect();
+    lab.cloud.edit(&"i-b1".into(), lab.world.now, BTreeMap::clear);
+    let plan = lab.settle();
+    assert_eq!((lab.served("shop").len(), Lab::reasons(&plan)), (2, vec![]));
+    assert!(lab.journal.claims.contains_key(&served[0]));
+    assert_eq!(lab.world.namespaces["shop"].status, None);
+}
+
+#[test]
+fn partial_rolls_back_the_zone_that_fails_alone() {
+    let mut lab = Lab::new(&[1, 1], 5);
+    lab.world.options.partial = true;
+    lab.add_namespace("shop", None);
+    // of two calls the second one is denied, until its address has cooled down
+    let denied = CloudError::Denied { action: "ec2:AssignPrivateIpAddresses".into() };
+    let mut calls = 0;
+    let mut denials = 0;
+    for _ in 0..60 {
+        lab.describe();
+        let Some(action) = lab.plan().actions.into_iter().next() else { break };
+        if matches!(&action, Action::Call(call) if call.kind == CallKind::Assign) {
+            calls += 1;
+            if calls == 2 {
+                denials += 1;
+                lab.faults = vec![denied.clone()];
+            }
+        }
+        let seen = (lab.world.clone(), lab.journal.clone());
+        lab.execute(&action, (&seen.0, &seen.1), super::lab::Outcome::Done);
+    }
+    assert_eq!((lab.served("shop").len(), denials), (1, 1), "the first one serves while the second one waits");
+    let plan = lab.plan();
+    assert_eq!(Lab::reasons(&plan), [Reason::CloudDenied]);
+    let plan = lab.settle();
+    assert_eq!((lab.served("shop").len(), Lab::reasons(&plan)), (2, vec![]));
 }
 
 #[test]
@@ -315,4 +360,24 @@ fn another_controller_does_the_calls() {
     }
     assert!(lab.journal.claims.is_empty());
     assert_eq!(lab.calls_made().len(), 0);
+}
+
+#[test]
+fn what_another_controller_could_not_attach_is_reported() {
+    let mut lab = Lab::new(&[1], 10);
+    lab.world.cloud_controller = Some([].into());
+    lab.add_namespace("shop", None);
+    let status = PrivateIpStatus { node: None, assigned: Assigned::Failed("the interface is full".into()) };
+    let failed = PrivateIp { wanted: "a1".into(), status, ..PrivateIp::default() };
+    for _ in 0..20 {
+        lab.describe();
+        let addresses = lab.journal.claims.keys();
+        lab.world.cloud_controller = Some(addresses.map(|address| (*address, failed.clone())).collect());
+        let Some(action) = lab.plan().actions.into_iter().next() else { break };
+        let seen = (lab.world.clone(), lab.journal.clone());
+        lab.execute(&action, (&seen.0, &seen.1), super::lab::Outcome::Done);
+    }
+    assert_eq!((Lab::reasons(&lab.plan()), lab.journal.claims.len()), (vec![Reason::CloudError], 1));
+    let status = lab.world.namespaces["shop"].status.as_deref().unwrap();
+    assert!(status.starts_with("CloudError: ") && status.ends_with("the interface is full"), "{status}");
 }

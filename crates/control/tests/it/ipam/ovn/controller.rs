@@ -5,7 +5,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use portolan_testkit::openshift::CloudController;
-use portolan_testkit::{Exchange, Phase};
 use serde_json::{Value, json};
 
 use super::super::harness::{PREFIX, STATUS};
@@ -17,7 +16,6 @@ on_both_servers! {
     requested_addresses_are_entered_as_they_are,
     addresses_follow_to_the_node_that_ovn_kubernetes_chose,
     an_egress_ip_of_somebody_else_is_left_alone,
-    an_operator_that_dies_at_a_write_is_healed,
 }
 
 async fn a_namespace_gets_an_egress_ip_with_an_address_per_zone(backend: Backend) -> anyhow::Result<()> {
@@ -106,46 +104,4 @@ async fn an_egress_ip_of_somebody_else_is_left_alone(backend: Backend) -> anyhow
     eventually("its claims are gone", async || Ok(world.claims_of(&name).await?.is_empty())).await?;
     ensure!(cluster.egress_ips().get(&name).await?.spec == foreign.spec);
     operator.stop().await
-}
-
-/// A namespace gets an address and gives it back, under an operator that dies once.
-async fn lives_through(cluster: &OvnWorld, nth: u64, phase: Phase) -> anyhow::Result<bool> {
-    let world = &cluster.world;
-    let mut operator = cluster.operator().await?;
-    let counts = |one: &Exchange| one.is_write() && !one.path.contains("/events");
-    let mut dead = Some(operator.seen.kill_at(nth, phase, counts));
-    let name = world.asking(None).await?;
-    let mut asks = true;
-    eventually("it was served and everything is given back", async || {
-        if dead.as_mut().is_some_and(|dead| dead.try_recv().is_ok()) {
-            dead = None;
-            let next = cluster.operator().await?;
-            std::mem::replace(&mut operator, next).stop().await?;
-        }
-        if asks && cluster.service(&name).await?.is_some() {
-            asks = false;
-            world.annotate(&name, json!({ format!("{PREFIX}egressipam"): Value::Null })).await?;
-        }
-        Ok(!asks && world.claims_of(&name).await?.is_empty())
-    })
-    .await?;
-    cluster.released(&name).await?;
-    operator.stop().await?;
-    Ok(dead.is_none())
-}
-
-async fn an_operator_that_dies_at_a_write_is_healed(backend: Backend) -> anyhow::Result<()> {
-    let cluster = OvnWorld::new(backend, &[1]).await?;
-    let world = &cluster.world;
-    let _controller = CloudController::start(world.client.clone(), world.ec2.neighbour()).await?;
-    let mut deaths = 0;
-    for nth in 1.. {
-        let phase = [Phase::BeforeSend, Phase::AfterCommit, Phase::AfterAnswer][usize::try_from(nth % 3)?];
-        if !lives_through(&cluster, nth, phase).await? {
-            break;
-        }
-        deaths += 1;
-    }
-    ensure!(deaths >= 8, "a life has {deaths} writes");
-    Ok(())
 }

@@ -15,39 +15,40 @@ use super::super::harness::{Operator, PREFIX, World};
 use crate::harness::{Backend, eventually};
 
 /// A cluster of its own with OVN-Kubernetes.
-pub(super) struct OvnWorld {
-    pub(super) world: World,
+pub(in crate::ipam) struct OvnWorld {
+    pub(in crate::ipam) world: World,
     _ovn: Ovn,
 }
 
 impl OvnWorld {
-    pub(super) async fn new(backend: Backend, nodes: &[usize]) -> anyhow::Result<Self> {
+    pub(in crate::ipam) async fn new(backend: Backend, nodes: &[usize]) -> anyhow::Result<Self> {
         let world = World::without_sdn(backend, nodes).await?;
         for definition in portolan_api::openshift_crds().into_iter().chain(portolan_api::ovn_crds()) {
             install_definition(world.client.clone(), definition).await?;
         }
+        world.wipe_sdn().await?;
         ovn::wipe(&world.client).await?;
         Ok(Self { _ovn: Ovn::start(&world.client), world })
     }
 
-    pub(super) fn egress_ips(&self) -> Api<EgressIp> {
+    pub(in crate::ipam) fn egress_ips(&self) -> Api<EgressIp> {
         Api::all(self.world.client.clone())
     }
 
-    pub(super) fn private_ips(&self) -> Api<CloudPrivateIpConfig> {
+    pub(in crate::ipam) fn private_ips(&self) -> Api<CloudPrivateIpConfig> {
         Api::all(self.world.client.clone())
     }
 
-    pub(super) fn options(&self) -> ipam::Options {
+    pub(in crate::ipam) fn options(&self) -> ipam::Options {
         ipam::Options { backend: Plugin::Ovn, ..self.world.options() }
     }
 
-    pub(super) async fn operator(&self) -> anyhow::Result<Operator> {
+    pub(in crate::ipam) async fn operator(&self) -> anyhow::Result<Operator> {
         self.world.operator_with(self.options()).await
     }
 
     /// The EgressIP of a namespace.
-    pub(super) async fn egress_ip(&self, namespace: &str) -> anyhow::Result<Option<EgressIp>> {
+    pub(in crate::ipam) async fn egress_ip(&self, namespace: &str) -> anyhow::Result<Option<EgressIp>> {
         let objects = self.egress_ips().list(&ListParams::default()).await?;
         let is_ours = |object: &EgressIp| {
             object.annotations().get("portolan.dev/namespace").is_some_and(|found| found == namespace)
@@ -56,7 +57,7 @@ impl OvnWorld {
     }
 
     /// The node of each address of a namespace, if all of them are in service everywhere.
-    pub(super) async fn service(&self, namespace: &str) -> anyhow::Result<Option<BTreeMap<Ipv4Addr, String>>> {
+    pub(in crate::ipam) async fn service(&self, namespace: &str) -> anyhow::Result<Option<BTreeMap<Ipv4Addr, String>>> {
         let Some(egress_ip) = self.egress_ip(namespace).await? else { return Ok(None) };
         let mut nodes = BTreeMap::new();
         for item in egress_ip.status.unwrap_or_default().items {
@@ -80,7 +81,7 @@ impl OvnWorld {
     }
 
     /// Waits until a namespace is served; EC2 has its addresses where all objects say.
-    pub(super) async fn served(&self, namespace: &str) -> anyhow::Result<BTreeMap<Ipv4Addr, String>> {
+    pub(in crate::ipam) async fn served(&self, namespace: &str) -> anyhow::Result<BTreeMap<Ipv4Addr, String>> {
         let mut nodes = None;
         let what = format!("{namespace} is served");
         let waited = eventually(&what, async || {
@@ -105,7 +106,7 @@ impl OvnWorld {
     }
 
     /// Waits until nothing of a namespace is left.
-    pub(super) async fn released(&self, namespace: &str) -> anyhow::Result<()> {
+    pub(in crate::ipam) async fn released(&self, namespace: &str) -> anyhow::Result<()> {
         eventually("its claims are gone", async || Ok(self.world.claims_of(namespace).await?.is_empty())).await?;
         ensure!(self.egress_ip(namespace).await?.is_none());
         let left: Vec<_> = self.world.instances.keys().flat_map(|node| self.world.secondary(node)).collect();

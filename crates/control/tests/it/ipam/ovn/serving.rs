@@ -6,7 +6,6 @@ use anyhow::{Context as _, ensure};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, PostParams};
 use portolan_testkit::openshift::CloudController;
-use portolan_testkit::{Exchange, Phase};
 use serde_json::{Value, json};
 
 use super::super::harness::PREFIX;
@@ -18,7 +17,6 @@ on_both_servers! {
     a_lost_node_costs_one_call,
     addresses_of_other_egress_ips_are_attached_and_released,
     the_other_controller_hands_over_and_takes_back,
-    an_operator_that_dies_at_a_write_is_healed,
 }
 
 async fn addresses_of_a_namespace_are_attached_where_ovn_kubernetes_wants_them(backend: Backend) -> anyhow::Result<()> {
@@ -115,45 +113,4 @@ async fn the_other_controller_hands_over_and_takes_back(backend: Backend) -> any
     cluster.served(&third).await?;
     ensure!(world.ec2_writes().len() == 1, "{:#?}", world.ec2_writes());
     operator.stop().await
-}
-
-/// A namespace gets an address and gives it back, under an operator that dies once.
-async fn lives_through(cluster: &OvnWorld, nth: u64, phase: Phase) -> anyhow::Result<bool> {
-    let world = &cluster.world;
-    let mut operator = cluster.operator().await?;
-    let counts = |one: &Exchange| one.is_write() && !one.path.contains("/events");
-    let mut dead = Some(operator.seen.kill_at(nth, phase, counts));
-    let name = world.asking(None).await?;
-    let mut asks = true;
-    eventually("it was served and everything is given back", async || {
-        if dead.as_mut().is_some_and(|dead| dead.try_recv().is_ok()) {
-            dead = None;
-            let next = cluster.operator().await?;
-            std::mem::replace(&mut operator, next).stop().await?;
-        }
-        if asks && cluster.service(&name).await?.is_some() {
-            asks = false;
-            world.annotate(&name, json!({ format!("{PREFIX}egressipam"): Value::Null })).await?;
-        }
-        Ok(!asks && world.claims_of(&name).await?.is_empty())
-    })
-    .await?;
-    cluster.released(&name).await?;
-    operator.stop().await?;
-    Ok(dead.is_none())
-}
-
-async fn an_operator_that_dies_at_a_write_is_healed(backend: Backend) -> anyhow::Result<()> {
-    let cluster = OvnWorld::new(backend, &[1]).await?;
-    let mut deaths = 0;
-    for nth in 1.. {
-        let phase = [Phase::BeforeSend, Phase::AfterCommit, Phase::AfterAnswer][usize::try_from(nth % 3)?];
-        if !lives_through(&cluster, nth, phase).await? {
-            break;
-        }
-        deaths += 1;
-    }
-    ensure!(deaths >= 12, "a life has {deaths} writes");
-    ensure!(cluster.world.ec2.violations().is_empty(), "{:?}", cluster.world.ec2.violations());
-    Ok(())
 }
