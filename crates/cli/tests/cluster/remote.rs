@@ -100,6 +100,7 @@ impl<'a> Mirror<'a> {
     /// Names the remote, and waits until the pod, in a namespace of its own, can call the Service.
     pub(crate) fn start(installation: &'a Installation, remote: &Remote, clients: &'a str) -> anyhow::Result<Self> {
         remote.count_arrivals()?;
+        let mut mirror = Self { installation, clients, addresses: <_>::default() };
         let config = tempfile::NamedTempFile::new()?;
         std::fs::write(config.path(), remote.kubeconfig()?)?;
         installation.kubectl(&format!(
@@ -115,7 +116,7 @@ impl<'a> Mirror<'a> {
         installation.kubectl(&format!("wait pod/client --namespace {clients} --for=condition=Ready --timeout=5m"))?;
         let shown = installation.kubectl("get service --namespace shop echo --output=jsonpath={.spec.clusterIPs}")?;
         let [v4, v6]: [String; 2] = serde_json::from_str(&shown).with_context(|| shown.clone())?;
-        let mirror = Self { installation, clients, addresses: [format!("{v4}:80"), format!("[{v6}]:80")] };
+        mirror.addresses = [format!("{v4}:80"), format!("[{v6}]:80")];
         for way in WAYS {
             until(&format!("{way:?} answers"), || mirror.is_answered(way, 2).map(drop))?;
         }
@@ -145,10 +146,22 @@ impl<'a> Mirror<'a> {
     }
 
     pub(crate) fn end(self) -> anyhow::Result<()> {
-        self.installation.kubectl("delete rcluster/east")?;
-        self.installation.kubectl("delete secret east --namespace portolan")?;
+        self.remove()
+    }
+
+    fn remove(&self) -> anyhow::Result<()> {
+        self.installation.kubectl("delete rcluster east --ignore-not-found")?;
+        self.installation.kubectl("delete secret east --namespace portolan --ignore-not-found")?;
         // The garbage collector would do so a little later.
         self.installation.kubectl("delete service --namespace shop echo --ignore-not-found")?;
-        self.installation.kubectl(&format!("delete namespace {} --wait=false", self.clients)).map(drop)
+        let namespace = format!("delete namespace {} --wait=false --ignore-not-found", self.clients);
+        self.installation.kubectl(&namespace).map(drop)
+    }
+}
+
+/// A test that fails must not make others fail.
+impl Drop for Mirror<'_> {
+    fn drop(&mut self) {
+        drop(self.remove());
     }
 }

@@ -12,15 +12,16 @@ use prometheus_client::registry::Registry;
 
 use super::model::Model;
 use super::status::obstacles;
+use crate::runtime::gauges::Gauges;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct AddressLabel {
     gateway: String,
     family: &'static str,
     state: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct PolicyLabel {
     gateway: String,
     ready: &'static str,
@@ -31,7 +32,7 @@ struct WhyLabel {
     why: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
 }
@@ -44,10 +45,10 @@ struct VersionLabel {
 /// What users watch.
 #[derive(Debug, Clone)]
 pub(super) struct Metrics {
-    addresses: Metric<AddressLabel, Gauge>,
-    policies: Metric<PolicyLabel, Gauge>,
+    addresses: Gauges<AddressLabel>,
+    policies: Gauges<PolicyLabel>,
     moves: Metric<WhyLabel, Counter>,
-    unmet: Metric<ReasonLabel, Gauge>,
+    unmet: Gauges<ReasonLabel>,
     failover_seconds: Histogram,
     tunnels: Tunnels,
 }
@@ -80,24 +81,22 @@ impl Tunnels {
 
 impl Metrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
+        let tunnels = Tunnels::register(registry);
+        let registry = registry.sub_registry_with_prefix("portolan_egress");
         let metrics = Self {
-            addresses: Metric::default(),
-            policies: Metric::default(),
+            addresses: Gauges::register(registry, "addresses", "Egress addresses by gateway, family and state"),
+            policies: Gauges::register(
+                registry,
+                "policies",
+                "Policies by gateway and whether they were granted a way out",
+            ),
             moves: Metric::default(),
-            unmet: Metric::default(),
+            unmet: Gauges::register(registry, "unmet", "Policies without all they ask for, by reason"),
             // from 100 ms to almost two minutes
             failover_seconds: Histogram::new(exponential_buckets(0.1, 2.0, 11)),
-            tunnels: Tunnels::register(registry),
+            tunnels,
         };
-        let registry = registry.sub_registry_with_prefix("portolan_egress");
-        registry.register("addresses", "Egress addresses by gateway, family and state", metrics.addresses.clone());
-        registry.register(
-            "policies",
-            "Policies by gateway and whether they were granted a way out",
-            metrics.policies.clone(),
-        );
         registry.register("moves", "Addresses that changed their node, by cause", metrics.moves.clone());
-        registry.register("unmet", "Policies without all they ask for, by reason", metrics.unmet.clone());
         let help = "From the loss of a node to its addresses being held elsewhere";
         registry.register("failover_seconds", help, metrics.failover_seconds.clone());
         metrics
@@ -137,27 +136,24 @@ impl Metrics {
     /// Sets every gauge from the plan.
     pub(super) fn show(&self, model: &Model) {
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        // Gateways and reasons that are gone must not stay at their last value.
-        self.addresses.clear();
-        self.policies.clear();
-        self.unmet.clear();
+        let (mut addresses, mut policies) = (Vec::new(), Vec::new());
         for gateway in model.gateways.by_name.keys() {
             let usage = model.planner.usage(gateway);
             for (number, family) in VERSIONS.into_iter().enumerate() {
                 let (total, free) = (usage.total[number], usage.free[number]);
                 let label = |state| AddressLabel { gateway: gateway.to_string(), family, state };
-                self.addresses.get_or_create(&label("free")).set(gauge(free));
-                self.addresses.get_or_create(&label("used")).set(gauge(total.saturating_sub(free)));
+                addresses.push((label("free"), gauge(free)));
+                addresses.push((label("used"), gauge(total.saturating_sub(free))));
             }
             let label = |ready| PolicyLabel { gateway: gateway.to_string(), ready };
-            self.policies.get_or_create(&label("true")).set(gauge(usage.granted));
-            self.policies.get_or_create(&label("false")).set(gauge(usage.waiting));
+            policies.push((label("true"), gauge(usage.granted)));
+            policies.push((label("false"), gauge(usage.waiting)));
         }
-        for policy in model.planner.unmet_policies() {
+        self.addresses.show(addresses);
+        self.policies.show(policies);
+        self.unmet.show(model.planner.unmet_policies().filter_map(|policy| {
             let (edit, lack) = obstacles(model, policy);
-            if let Some(problem) = edit.or(lack) {
-                self.unmet.get_or_create(&ReasonLabel { reason: problem.reason }).inc();
-            }
-        }
+            Some((ReasonLabel { reason: edit.or(lack)?.reason }, 1))
+        }));
     }
 }

@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::model::Model;
+use crate::runtime::gauges::Gauges;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NamespaceLabel {
@@ -25,14 +26,19 @@ struct AddressLabel {
     state: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct NodeLabel {
     node: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct SubnetLabel {
     subnet: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WhereLabel {
+    r#where: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,15 +57,15 @@ struct ActionLabel {
 pub(super) struct Metrics {
     /// One value under both names of the original: that of its document, and that of its program.
     failures: Metric<NamespaceLabel, Gauge>,
-    addresses: Metric<AddressLabel, Gauge>,
-    node_capacity: Metric<NodeLabel, Gauge>,
-    node_used: Metric<NodeLabel, Gauge>,
-    foreign_addresses: Metric<NodeLabel, Gauge>,
-    subnet_free: Metric<SubnetLabel, Gauge>,
+    addresses: Gauges<AddressLabel>,
+    node_capacity: Gauges<NodeLabel>,
+    node_used: Gauges<NodeLabel>,
+    foreign_addresses: Gauges<NodeLabel>,
+    subnet_free: Gauges<SubnetLabel>,
     calls: Metric<CallLabel, Counter>,
     call_seconds: Metric<ActionLabel, Histogram, fn() -> Histogram>,
     throttled: Metric<ActionLabel, Counter>,
-    repairs: Counter,
+    repairs: Metric<WhereLabel, Counter>,
     rollbacks: Counter,
     plan_seconds: Histogram,
     visible_seconds: Metric<ActionLabel, Histogram, fn() -> Histogram>,
@@ -72,17 +78,26 @@ impl Metrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         // from 10 ms to 20 s
         let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.01, 2.0, 12));
+        let failures: Metric<NamespaceLabel, Gauge> = Metric::default();
+        let help = "Failed attempts to serve a namespace in a row; 0 once it is served";
+        registry.register("egress_handle_failure", help, failures.clone());
+        registry.register("egressip_handling_failures", help, failures.clone());
+        let registry = registry.sub_registry_with_prefix("portolan_ipam");
         let metrics = Self {
-            failures: Metric::default(),
-            addresses: Metric::default(),
-            node_capacity: Metric::default(),
-            node_used: Metric::default(),
-            foreign_addresses: Metric::default(),
-            subnet_free: Metric::default(),
+            failures,
+            addresses: Gauges::register(registry, "addresses", "Recorded addresses by zone and state"),
+            node_capacity: Gauges::register(registry, "node_capacity", "Addresses of ours that a node could have"),
+            node_used: Gauges::register(registry, "node_used", "Addresses of ours that a node should have"),
+            foreign_addresses: Gauges::register(
+                registry,
+                "foreign_addresses",
+                "Secondary addresses of a node that are not ours",
+            ),
+            subnet_free: Gauges::register(registry, "subnet_free", "Free addresses of a subnet"),
             calls: Metric::default(),
             call_seconds: Metric::new_with_constructor(seconds),
             throttled: Metric::default(),
-            repairs: Counter::default(),
+            repairs: Metric::default(),
             rollbacks: Counter::default(),
             plan_seconds: Histogram::new(exponential_buckets(0.0001, 4.0, 9)),
             visible_seconds: Metric::new_with_constructor(seconds),
@@ -90,21 +105,11 @@ impl Metrics {
             failover_seconds: seconds(),
             oldest_unsettled: Gauge::default(),
         };
-        let help = "Failed attempts to serve a namespace in a row; 0 once it is served";
-        registry.register("egress_handle_failure", help, metrics.failures.clone());
-        registry.register("egressip_handling_failures", help, metrics.failures.clone());
-        let registry = registry.sub_registry_with_prefix("portolan_ipam");
-        registry.register("addresses", "Recorded addresses by zone and state", metrics.addresses.clone());
-        let help = "Addresses of ours that a node could have";
-        registry.register("node_capacity", help, metrics.node_capacity.clone());
-        registry.register("node_used", "Addresses of ours that a node should have", metrics.node_used.clone());
-        let help = "Secondary addresses of a node that are not ours";
-        registry.register("foreign_addresses", help, metrics.foreign_addresses.clone());
-        registry.register("subnet_free", "Free addresses of a subnet", metrics.subnet_free.clone());
         registry.register("cloud_calls", "Calls to the cloud by action and result", metrics.calls.clone());
         registry.register("cloud_call_seconds", "How long calls to the cloud take", metrics.call_seconds.clone());
         registry.register("throttled", "Calls that the cloud refused for their rate", metrics.throttled.clone());
-        registry.register("drift_repairs", "Addresses put again where they were missing", metrics.repairs.clone());
+        let help = "What others undid and was done again, by where it was";
+        registry.register("drift_repairs", help, metrics.repairs.clone());
         registry.register("rollbacks", "Addresses given back because an assignment failed", metrics.rollbacks.clone());
         registry.register("plan_seconds", "How long a plan takes", metrics.plan_seconds.clone());
         let help = "From a call until a describe shows what it did";
@@ -178,7 +183,7 @@ impl Metrics {
 
     pub(super) fn step(&self, step: Step) {
         match step {
-            Step::Repair => drop(self.repairs.inc()),
+            Step::Repair => self.repaired("cloud"),
             Step::RollBack => drop(self.rollbacks.inc()),
             Step::Reserve
             | Step::Adopt
@@ -192,49 +197,66 @@ impl Metrics {
         }
     }
 
+    /// What was written there had been undone.
+    pub(super) fn repaired(&self, place: &'static str) {
+        self.repairs.get_or_create(&WhereLabel { r#where: place }).inc();
+    }
+
     /// Shows how many addresses there are, and how many there could be.
     pub(super) fn show(&self, model: &Model) {
-        let mut addresses: BTreeMap<AddressLabel, i64> = BTreeMap::new();
-        let mut used: BTreeMap<&str, i64> = BTreeMap::new();
-        for claim in model.journal.claims.values() {
-            let label = AddressLabel { zone: claim.spec.zone.to_string(), state: claim.status.state.as_str() };
-            *addresses.entry(label).or_default() += 1;
-            let nodes: BTreeSet<_> = claim.hosts().collect();
-            for node in nodes {
-                *used.entry(node).or_default() += 1;
-            }
-        }
-        let unsettled = model.journal.claims.values().filter(|claim| is_on_its_way(claim));
+        let claims = || model.journal.claims.values();
+        let unsettled = claims().filter(|claim| is_on_its_way(claim));
         let oldest = unsettled.map(|claim| model.world.now.saturating_sub(claim.status.since)).max().unwrap_or(0);
         self.oldest_unsettled.set(i64::try_from(oldest / 1000).unwrap_or(i64::MAX));
-        self.addresses.clear();
-        for (label, count) in addresses {
-            self.addresses.get_or_create(&label).set(count);
-        }
-        for metric in [&self.node_capacity, &self.node_used, &self.foreign_addresses] {
-            metric.clear();
+        self.addresses.show(claims().map(|claim| {
+            let label = AddressLabel { zone: claim.spec.zone.to_string(), state: claim.status.state.as_str() };
+            (label, 1)
+        }));
+        let mut used: BTreeMap<&str, i64> = BTreeMap::new();
+        for node in claims().flat_map(|claim| claim.hosts().collect::<BTreeSet<_>>()) {
+            *used.entry(node).or_default() += 1;
         }
         let cloud = model.world.cloud.as_ref();
-        for (name, node) in model.world.nodes.iter().filter(|(_, node)| node.compute) {
-            let seen = node.instance.as_ref().and_then(|instance| cloud?.nodes.get(instance));
-            let Some(interface) = seen.and_then(|seen| seen.what.interface.as_ref()) else { continue };
-            let ours = |address: &_| model.journal.claims.contains_key(address);
-            let foreign = interface.secondary.iter().filter(|address| !ours(address)).count();
-            let limit = seen.map_or(0, |seen| usize::from(seen.what.address_limit));
-            let capacity = limit.saturating_sub(1 + usize::from(interface.prefixes) + foreign);
-            let label = NodeLabel { node: name.to_string() };
-            self.node_capacity.get_or_create(&label).set(i64::try_from(capacity).unwrap_or(i64::MAX));
-            self.foreign_addresses.get_or_create(&label).set(i64::try_from(foreign).unwrap_or(i64::MAX));
-            self.node_used.get_or_create(&label).set(used.get(&**name).copied().unwrap_or_default());
-        }
-        self.subnet_free.clear();
-        for (id, seen) in cloud.into_iter().flat_map(|cloud| &cloud.subnets) {
+        let nodes: Vec<NodeNumbers> = model
+            .world
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.compute)
+            .filter_map(|(name, node)| {
+                let seen = &cloud?.nodes.get(node.instance.as_ref()?)?.what;
+                let interface = seen.interface.as_ref()?;
+                let ours = |address: &_| model.journal.claims.contains_key(address);
+                let foreign = interface.secondary.iter().filter(|address| !ours(address)).count();
+                let taken = 1 + usize::from(interface.prefixes) + foreign;
+                Some(NodeNumbers {
+                    label: NodeLabel { node: name.to_string() },
+                    capacity: number(usize::from(seen.address_limit).saturating_sub(taken)),
+                    foreign: number(foreign),
+                    used: used.get(&**name).copied().unwrap_or_default(),
+                })
+            })
+            .collect();
+        self.node_capacity.show(nodes.iter().map(|node| (node.label.clone(), node.capacity)));
+        self.foreign_addresses.show(nodes.iter().map(|node| (node.label.clone(), node.foreign)));
+        self.node_used.show(nodes.iter().map(|node| (node.label.clone(), node.used)));
+        self.subnet_free.show(cloud.into_iter().flat_map(|cloud| &cloud.subnets).map(|(id, seen)| {
             // the cloud keeps five for itself
             let size = 1_i64 << (32 - u32::from(seen.what.cidr.prefix_len()));
-            let taken = i64::try_from(seen.what.used.len()).unwrap_or(i64::MAX);
-            self.subnet_free.get_or_create(&SubnetLabel { subnet: id.to_string() }).set((size - 5 - taken).max(0));
-        }
+            let free = (size - 5 - number(seen.what.used.len())).max(0);
+            (SubnetLabel { subnet: id.to_string() }, free)
+        }));
     }
+}
+
+struct NodeNumbers {
+    label: NodeLabel,
+    capacity: i64,
+    foreign: i64,
+    used: i64,
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 const fn action(kind: CallKind) -> &'static str {

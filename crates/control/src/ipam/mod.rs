@@ -191,7 +191,9 @@ impl Reconciler for Ipam {
 
         // act (client): each object by itself
         timings.called(ledger.take_succeeded());
-        for done in writes.act(writer, cache, model, ledger).await {
+        let written = writes.act(writer, cache, model, ledger).await;
+        written.repaired.into_iter().for_each(|place| metrics.repaired(place));
+        for done in written.steps {
             metrics.step(done.step);
             timings.done(metrics, &done);
             events::done(recorder, cache, &done);

@@ -21,7 +21,7 @@ pub(super) const QUERIES: Queries = Queries {
     why: &[Why {
         words: &["namespace", "ns", "namespaces"],
         about: "NAME of a namespace that asks for egress addresses",
-        explain: |client, name, _| Box::pin(why(client, name)),
+        explain: |client, name, _| Box::pin(async move { why(&Objects::read(&client).await?.known(), &name) }),
     }],
     status: |client| Box::pin(status(client)),
     node_loss: Some(|client, node| Box::pin(node_loss(client, node))),

@@ -3,23 +3,21 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use kube::Client;
 use portolan_core::ipam::ovn::Ovn;
 use portolan_core::ipam::{AddressList, Assigned, Claim, Journal, PrivateIp, State, World};
 use serde_json::json;
 
 use super::backend::Network;
 use super::names::EGRESSIPAM;
-use super::snapshot::{IDLE, Known, Objects};
+use super::snapshot::{IDLE, Known};
 use crate::runtime::query::{Column, QueryError, QueryResult, Row, column, row};
 
 const STEPS: &[Column] = &[column("place", "PLACE"), column("name", "NAME"), column("says", "SAYS")];
 
 /// Why a namespace has its addresses, or has none.
-pub(super) async fn why(client: Client, name: String) -> Result<QueryResult, QueryError> {
-    let known = Objects::read(&client).await?.known();
-    let Known { world, journal, .. } = &known;
-    let Some(namespace) = world.namespaces.get(name.as_str()) else {
+pub(super) fn why(known: &Known, name: &str) -> Result<QueryResult, QueryError> {
+    let Known { world, journal, .. } = known;
+    let Some(namespace) = world.namespaces.get(name) else {
         return Err(QueryError::NotFound {
             what: format!("there is no namespace `{name}`"),
             hint: "list them: kubectl get namespaces".to_owned(),
@@ -31,14 +29,14 @@ pub(super) async fn why(client: Client, name: String) -> Result<QueryResult, Que
     } else {
         format!("does not ask for egress addresses: kubectl annotate namespace {name} {EGRESSIPAM}=yes")
     };
-    rows.push(step("namespace", &name, &asks));
+    rows.push(step("namespace", name, &asks));
     if let Some(list) = &namespace.egressips {
         rows.push(step("namespace", "egressips", list));
     }
     if !known.is_served() {
         rows.push(step("cluster", "", IDLE));
     }
-    let claims = claims_of(journal, &name);
+    let claims = claims_of(journal, name);
     for (address, claim) in &claims {
         rows.push(step("address", &address.to_string(), &claim_says(claim)));
         if known.network == Network::Sdn {
@@ -50,8 +48,8 @@ pub(super) async fn why(client: Client, name: String) -> Result<QueryResult, Que
         }
     }
     match known.network {
-        Network::Sdn => rows.push(step("netnamespace", &name, &net_namespace_says(world, &name))),
-        Network::Ovn => rows.push(egress_ip_step(&known.ovn, &name)),
+        Network::Sdn => rows.push(step("netnamespace", name, &net_namespace_says(world, name))),
+        Network::Ovn => rows.push(egress_ip_step(&known.ovn, name)),
         Network::Absent | Network::Ambiguous => {}
     }
     if let Some(status) = &namespace.status {

@@ -31,6 +31,7 @@ pub mod endpoint;
 pub mod error;
 pub mod events;
 pub mod fence;
+pub mod gauges;
 mod key;
 mod kind;
 pub mod lease;

@@ -21,6 +21,7 @@ use self::calls::Caller;
 pub(super) use self::claims::Done;
 pub(super) use self::due::Due;
 pub(super) use self::ledger::Ledger;
+use super::backend::Network;
 use super::metrics::Metrics;
 use super::model::Model;
 use super::observe::Cache;
@@ -28,6 +29,14 @@ use super::settings::Options;
 use crate::runtime::due::{DueWrites, Pace, WriteQueues};
 use crate::runtime::lease::Term;
 use crate::runtime::write::Writer;
+
+/// What was written.
+pub(super) struct Written {
+    /// Steps that were recorded.
+    pub(super) steps: Vec<Done>,
+    /// Where something was written once more that others had undone.
+    pub(super) repaired: Vec<&'static str>,
+}
 
 /// Everything that is yet to be done in this term.
 pub(super) struct Writes {
@@ -74,15 +83,15 @@ impl Writes {
         self.due = due;
     }
 
-    /// Starts calls, and writes what is due; gives the steps that were recorded.
-    pub(super) async fn act(&mut self, writer: &Writer, cache: &Cache, model: &Model, ledger: &Ledger) -> Vec<Done> {
+    /// Starts calls, and writes what is due.
+    pub(super) async fn act(&mut self, writer: &Writer, cache: &Cache, model: &Model, ledger: &Ledger) -> Written {
         let Self { due, claims, host_subnets, net_namespaces, namespaces, nodes, private_ips, caller, next_call } =
             self;
         let acting = Acting { writer, cache, model, ledger, due };
         claims.extend(ledger.failed());
         claims.extend(model.without_status.iter().copied());
         *next_call = caller.start(&acting);
-        let (done, _, _, _, _, _) = tokio::join!(
+        let (done, hosts, lists, _, _, _) = tokio::join!(
             claims.pass(|address, _| claims::prepare(&acting, *address)),
             host_subnets.pass(|name, _| publish::host_subnet(&acting, name)),
             net_namespaces.pass(|name, _| publish::net_namespace(&acting, name)),
@@ -90,7 +99,18 @@ impl Writes {
             nodes.pass(|name, _| ovn::node(&acting, name)),
             private_ips.pass(|address, _| private_ips::private_ip(&acting, *address)),
         );
-        done.into_iter().filter_map(|(_, done)| done.ok().flatten()).collect()
+        let steps = done.into_iter().filter_map(|(_, done)| done.ok().flatten()).collect();
+        let mut repaired = Vec::new();
+        for (node, result) in hosts {
+            let is_repair = result.is_ok() && model.is_settled(|claim| claim.hosts().any(|host| *host == node));
+            repaired.extend(is_repair.then_some("hostsubnet"));
+        }
+        for (namespace, result) in lists {
+            let is_repair = result.is_ok() && model.is_settled(|claim| claim.spec.owner.name == namespace);
+            let place = if model.network == Network::Ovn { "egressip" } else { "netnamespace" };
+            repaired.extend(is_repair.then_some(place));
+        }
+        Written { steps, repaired }
     }
 
     /// When something is due next.

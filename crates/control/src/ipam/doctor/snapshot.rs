@@ -47,7 +47,9 @@ impl Snapshot {
         let mut leftovers = leftovers(Held::Namespace, &objects.namespaces);
         leftovers.extend(self::leftovers(Held::NetNamespace, &objects.net_namespaces));
         leftovers.extend(self::leftovers(Held::HostSubnet, &objects.host_subnets));
-        let Known { network, world, journal, ovn } = objects.known();
+        let known = objects.known();
+        let network = if known.is_served() { known.network } else { Network::Absent };
+        let Known { world, journal, ovn, .. } = known;
         let mut snapshot = Self {
             scope: name.as_deref().map(NamespaceName::from),
             world,

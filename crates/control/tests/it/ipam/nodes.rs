@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
 
 use super::harness::World;
 use crate::harness::{Backend, eventually, on_both_servers};
@@ -100,5 +101,15 @@ async fn an_address_that_vanished_is_put_back(backend: Backend) -> anyhow::Resul
     ensure!(world.served(&name).await? == before);
     let repaired = world.events("EgressIPRepaired", &name).await?;
     ensure!(repaired.len() == 1, "{repaired:?}");
+    // somebody else's edits count as well, each where it was
+    let nothing = Patch::Merge(json!({ "egressIPs": [] }));
+    world.net_namespaces().patch(&name, &PatchParams::default(), &nothing).await?;
+    world.served(&name).await?;
+    world.host_subnets().patch(node, &PatchParams::default(), &nothing).await?;
+    world.served(&name).await?;
+    for place in ["cloud", "netnamespace", "hostsubnet"] {
+        let series = format!("portolan_ipam_drift_repairs_total{{where=\"{place}\"}}");
+        eventually(&series, async || Ok(operator.metric(&series).await.is_ok_and(|count| count == "1"))).await?;
+    }
     operator.stop().await
 }
