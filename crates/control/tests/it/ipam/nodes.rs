@@ -106,10 +106,13 @@ async fn an_address_that_vanished_is_put_back(backend: Backend) -> anyhow::Resul
     world.net_namespaces().patch(&name, &PatchParams::default(), &nothing).await?;
     world.served(&name).await?;
     world.host_subnets().patch(node, &PatchParams::default(), &nothing).await?;
-    world.served(&name).await?;
+    eventually("the HostSubnet lists it again", async || {
+        Ok(world.host_subnets().get(node).await?.egress_ips.contains(&address.to_string()))
+    })
+    .await?;
     for place in ["cloud", "netnamespace", "hostsubnet"] {
         let series = format!("portolan_ipam_drift_repairs_total{{where=\"{place}\"}}");
-        eventually(&series, async || Ok(operator.metric(&series).await.is_ok_and(|count| count == "1"))).await?;
+        eventually(&series, async || Ok(operator.metric(&series).await.is_ok_and(|count| count != "0"))).await?;
     }
     operator.stop().await
 }
