@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 use portolan_core::ipam::ovn::{self, Ovn};
 use portolan_core::ipam::{
-    Calls, Claim, Cloud, CloudError, InstanceId, Journal, Moment, Plan, PrivateIp, Reason, Seen, State, World, plan,
-    refused,
+    Calls, Cloud, CloudError, InstanceId, Journal, Moment, Plan, PrivateIp, Reason, Seen, World, plan, refused,
 };
 use portolan_core::select::Selector;
 use tracing::{info, warn};
@@ -227,12 +226,6 @@ impl Model {
         let claims = self.journal.claims.values();
         let called = claims.flat_map(|claim| claim.status.calls().map(|target| target.instance.clone()));
         of_nodes.chain(called).collect()
-    }
-
-    /// True if there are such claims, and all of them are in service.
-    pub(super) fn is_settled(&self, concerns: impl Fn(&Claim) -> bool) -> bool {
-        let mut claims = self.journal.claims.values().filter(|claim| concerns(claim)).peekable();
-        claims.peek().is_some() && claims.all(|claim| claim.status.state == State::Published)
     }
 
     /// False if the cluster has no network plugin that could use addresses.

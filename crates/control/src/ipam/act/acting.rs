@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use portolan_core::ipam::Claim;
+use portolan_core::ipam::{Claim, State};
 
 use super::super::model::Model;
 use super::super::observe::Cache;
@@ -27,5 +27,13 @@ impl Acting<'_> {
     /// A claim as the store shows it by now.
     pub(super) fn claim(&self, address: Ipv4Addr) -> Option<Claim> {
         validate::claim(&*self.cache.claims.get(&Key::of_cluster(&address.to_string()))?)
+    }
+
+    /// True if there are such claims, and all of them are in service and stay as they are.
+    pub(super) fn is_settled(&self, concerns: impl Fn(&Claim) -> bool) -> bool {
+        let mut claims = self.model.journal.claims.iter().filter(|(_, claim)| concerns(claim)).peekable();
+        let stays = |address: &Ipv4Addr| !self.due.claims.contains_key(address);
+        claims.peek().is_some()
+            && claims.all(|(address, claim)| claim.status.state == State::Published && stays(address))
     }
 }

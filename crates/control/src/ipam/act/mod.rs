@@ -102,11 +102,11 @@ impl Writes {
         let steps = done.into_iter().filter_map(|(_, done)| done.ok().flatten()).collect();
         let mut repaired = Vec::new();
         for (node, result) in hosts {
-            let is_repair = result.is_ok() && model.is_settled(|claim| claim.hosts().any(|host| *host == node));
+            let is_repair = result.is_ok() && acting.is_settled(|claim| claim.hosts().any(|host| *host == node));
             repaired.extend(is_repair.then_some("hostsubnet"));
         }
         for (namespace, result) in lists {
-            let is_repair = result.is_ok() && model.is_settled(|claim| claim.spec.owner.name == namespace);
+            let is_repair = result.is_ok() && acting.is_settled(|claim| claim.spec.owner.name == namespace);
             let place = if model.network == Network::Ovn { "egressip" } else { "netnamespace" };
             repaired.extend(is_repair.then_some(place));
         }

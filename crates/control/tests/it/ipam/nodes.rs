@@ -112,7 +112,7 @@ async fn an_address_that_vanished_is_put_back(backend: Backend) -> anyhow::Resul
     .await?;
     for place in ["cloud", "netnamespace", "hostsubnet"] {
         let series = format!("portolan_ipam_drift_repairs_total{{where=\"{place}\"}}");
-        eventually(&series, async || Ok(operator.metric(&series).await.is_ok_and(|count| count != "0"))).await?;
+        eventually(&series, async || Ok(operator.metric(&series).await.is_ok_and(|count| count == "1"))).await?;
     }
     operator.stop().await
 }
