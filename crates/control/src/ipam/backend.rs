@@ -1,5 +1,7 @@
 //! Which network plugin gets the addresses.
 
+use portolan_core::ipam::World;
+
 use super::observe::Cache;
 
 /// The network plugin that gets the addresses.
@@ -23,6 +25,17 @@ pub(super) enum Network {
     Absent,
     /// The kinds of both are served, and nothing says which one is in use.
     Ambiguous,
+}
+
+impl Network {
+    /// False if nothing could use an address: there is no plugin, or OpenShift SDN is not in use.
+    pub(super) fn is_served(self, world: &World) -> bool {
+        match self {
+            Self::Sdn => !world.net_namespaces.is_empty() || !world.host_subnets.is_empty(),
+            Self::Ovn | Self::Ambiguous => true,
+            Self::Absent => false,
+        }
+    }
 }
 
 /// The message for namespaces then.

@@ -82,7 +82,7 @@ pub(super) struct IpamArgs {
 enum Partial {
     /// It gets no address
     Refuse,
-    /// It gets those of the other zones
+    /// It gets those of the other zones, and the rest later, unless it names its addresses
     Allow,
 }
 

@@ -156,11 +156,7 @@ impl Objects {
 impl Known {
     /// False if the cluster has no network plugin that could use addresses.
     pub(super) fn is_served(&self) -> bool {
-        match self.network {
-            Network::Sdn => !self.world.net_namespaces.is_empty() || !self.world.host_subnets.is_empty(),
-            Network::Ovn | Network::Ambiguous => true,
-            Network::Absent => false,
-        }
+        self.network.is_served(&self.world)
     }
 
     /// What would be done next.
