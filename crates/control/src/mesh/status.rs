@@ -74,11 +74,13 @@ impl Reporting<'_> {
         }
     }
 
-    /// Whether some proxy that should hold an object has not said yet whether it does.
+    /// Whether some proxy that should hold an object has not said yet whether it does. One call that fails says little:
+    /// an operator that has just started would report objects lost that are in force.
     fn is_pending(&self, owner: &Owner) -> bool {
         let (kind, name) = owner;
         let state = |pod| self.fleet.program_state(pod, owner);
-        self.resolver.proxy_pods(*kind, name).any(|pod| matches!(state(pod), ProgramState::Pending))
+        let mut pods = self.resolver.proxy_pods(*kind, name);
+        pods.any(|pod| matches!(state(pod), ProgramState::Pending | ProgramState::Away(_)))
     }
 
     fn write<K>(&self, store: &Store<K>, owner: &Owner, verdict: &ObjectStatus, since: Instant) -> Prepared<Vec<Owned>>
@@ -135,15 +137,15 @@ where
     if seen.meta().annotations.as_ref().is_some_and(|all| all.contains_key(APPLIED)) {
         return Ok(());
     }
-    let generation = seen.meta().generation.unwrap_or_default();
-    writer.annotate(store, seen, &json!({ APPLIED: generation.to_string() })).await?;
-    // that a condition has become true is recorded with the status
+    // That a condition has become true is recorded with the status. Recorded before the annotation is written: if that
+    // fails, the next attempt sees the condition and could not tell that nothing was recorded.
     let conditions = seen.status().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if find(conditions, conditions::PROGRAMMED).is_none() {
         let note = "programmed on all matching proxies";
         events.record(seen.object_ref(&()), EventType::Normal, (reasons::PROGRAMMED, "Program"), note);
     }
-    Ok(())
+    let generation = seen.meta().generation.unwrap_or_default();
+    writer.annotate(store, seen, &json!({ APPLIED: generation.to_string() })).await.map(drop)
 }
 
 /// Owners of a kind of the mesh, with what they are to say.
