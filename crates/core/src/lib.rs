@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 pub mod egress;
+pub mod gateway;
 pub mod hash;
 pub mod ipam;
 pub mod mesh;

@@ -126,6 +126,15 @@ impl AddressSet {
         self.first_intersection(range).is_some()
     }
 
+    /// The first address of the range that is not inside.
+    pub fn first_gap(&self, range: Range) -> Option<IpAddr> {
+        let (set, address): (_, fn(u128) -> IpAddr) = match range.family() {
+            Family::V4 => (&self.v4, |number| v4(number).into()),
+            Family::V6 => (&self.v6, |number| v6(number).into()),
+        };
+        set.first_gap(range.first()).filter(|number| *number <= range.last()).map(address)
+    }
+
     /// The first address of the range that is inside.
     pub fn first_intersection(&self, range: Range) -> Option<IpAddr> {
         match range.family() {
