@@ -5,6 +5,8 @@
 //! Writes are those that the operator counts, whatever became of them.
 #![expect(clippy::cast_precision_loss, reason = "figures are made of counts")]
 
+#[path = "mirror/by_hand.rs"]
+mod by_hand;
 #[path = "mirror/changes.rs"]
 mod changes;
 #[path = "mirror/clusters.rs"]

@@ -98,7 +98,7 @@ pub(crate) async fn local() -> anyhow::Result<(ControlPlane, Client)> {
     Ok((plane, client))
 }
 
-async fn namespace(client: &Client, name: &str) -> anyhow::Result<()> {
+pub(crate) async fn namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &builders::namespace(name).build()).await?;
     Ok(())
 }

@@ -7,6 +7,7 @@ use portolan_testkit::bench::{Bench, Goal};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::by_hand;
 use crate::changes::{Changes, percentile};
 use crate::clusters::{self, RemotePlane};
 use crate::operator::{Metrics, Operator};
@@ -22,12 +23,13 @@ const CHANGES: usize = 1_000;
 const ROUNDS: usize = 3;
 
 const COLD: &str = "cold start, 5 remotes x 2,000 sources x 100 nodes";
+const BY_HAND: &str = "cold start: until converged, against a plain client that makes the same objects";
 const AGAIN: &str = "the same, started again";
 const CHANGE: &str = "one of 10,000 sources changed, 50 a second";
 const FROZEN: &str = "one of 5 remotes does not answer";
 
 pub(crate) fn measure(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()> {
-    if ![COLD, AGAIN, CHANGE, FROZEN].iter().any(|row| bench.wants(row)) {
+    if ![COLD, BY_HAND, AGAIN, CHANGE, FROZEN].iter().any(|row| bench.wants(row)) {
         return Ok(());
     }
     let (plane, local) = runtime.block_on(clusters::local())?;
@@ -59,6 +61,14 @@ pub(crate) fn measure(bench: &mut Bench, runtime: &Runtime) -> anyhow::Result<()
     let each = (resident - empty) / MIRRORS / 1024.0;
     bench.count(&format!("{COLD}: memory for one mirror"), "KiB", Goal::value(30.0), each)?;
     operator.stop()?;
+    if bench.wants(BY_HAND) {
+        let namespaces: Vec<String> = remotes.iter().map(|remote| remote.name.clone()).collect();
+        let by_hand = runtime.block_on(by_hand::copy(&local, &namespaces))?;
+        bench.count(BY_HAND, "", Goal::value(1.2), took.as_secs_f64() / by_hand.as_secs_f64())?;
+    }
+    if ![AGAIN, CHANGE, FROZEN].iter().any(|row| bench.wants(row)) {
+        return Ok(());
+    }
     started_again(bench, &plane)?;
     let operator = Operator::start(plane.kubeconfig_path(), &[])?;
     operator.until("read all remotes", is_read)?;
