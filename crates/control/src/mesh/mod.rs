@@ -194,7 +194,8 @@ impl Reconciler for Mesh {
         metrics.count(&fleet.count(), resolver.generated_count());
         // status (client): what the proxies answered, as far as they have
         statuses.extend(touched.objects);
-        let reporting = Reporting { writer, events, metrics, cache, resolver, fleet, children };
+        let patience = options.patience;
+        let reporting = Reporting { writer, events, metrics, cache, resolver, fleet, children, patience };
         let ended = statuses.pass(|owner, since| reporting.prepare(owner, since)).await;
         for Owned { owner, child, generation } in ended.into_iter().filter_map(|(_, owned)| owned.ok()).flatten() {
             if children.entry(owner.clone()).or_default().insert(child, generation) != Some(generation) {

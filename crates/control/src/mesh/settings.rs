@@ -1,6 +1,7 @@
 //! How the mesh runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use portolan_core::mesh::control::Settings;
 use rustls::ClientConfig;
@@ -17,6 +18,9 @@ pub struct Options {
     pub proxy_tls: Option<Arc<ClientConfig>>,
     /// Looks after this namespace only; empty for all.
     pub namespace: String,
+    /// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
+    /// write then says it all.
+    pub patience: Duration,
 }
 
 impl Default for Options {
@@ -27,6 +31,7 @@ impl Default for Options {
             token_secret: "portolan-proxy".to_owned(),
             proxy_tls: None,
             namespace: String::new(),
+            patience: Duration::from_secs(5),
         }
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Reporting<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) fleet: &'a Fleet,
     pub(super) children: &'a BTreeMap<Owner, BTreeMap<String, i64>>,
+    /// How long a status waits for proxies.
+    pub(super) patience: Duration,
 }
 
 /// That an object is in force, for its owner to say.
@@ -45,10 +47,6 @@ pub(super) struct Owned {
     pub(super) child: String,
     pub(super) generation: i64,
 }
-
-/// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
-/// write then says it all.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Says that an object is in force, to clients of the shipped operator: they wait for any annotation.
 const APPLIED: &str = "operator.l7mp.io/applied";
@@ -61,8 +59,9 @@ impl Reporting<'_> {
             self.metrics.stands(owner, None);
             return Prepared::Nothing;
         };
-        if self.is_pending(owner) && Instant::now() < since + PATIENCE {
-            return Prepared::At(since + PATIENCE);
+        let due = since + self.patience;
+        if self.is_pending(owner) && Instant::now() < due {
+            return Prepared::At(due);
         }
         let cache = self.cache;
         match kind {

@@ -5,12 +5,18 @@ use std::time::{Duration, Instant};
 
 use kube::api::DeleteParams;
 use portolan_api::mesh::VirtualService;
+use portolan_control::mesh::Options;
 
 use super::harness::{SIDECAR, World, api_of, fresh_address, held_by, median};
 use super::stand_in::{Habit, StandIn};
 use crate::harness::{Backend, eventually, on_both_servers};
 
-on_both_servers!(slow_proxy_blocks_nobody, wrong_answers_are_survived_and_named, no_call_to_unmarked_pods,);
+on_both_servers!(
+    slow_proxy_blocks_nobody,
+    a_status_waits_for_a_proxy_that_is_still_starting,
+    wrong_answers_are_survived_and_named,
+    no_call_to_unmarked_pods,
+);
 
 /// A VirtualService that answers by itself, on the pods of an app.
 pub(super) fn echo(name: &str, app: &str, port: u16) -> String {
@@ -70,6 +76,23 @@ async fn slow_proxy_blocks_nobody(backend: Backend) -> anyhow::Result<()> {
     let message = status.conditions.iter().find(|one| one.type_ == "Programmed").map(|one| one.message.as_str());
     let message = message.unwrap_or_default();
     assert!(message.starts_with("1 of 72 proxies hold it; the proxy of pod "), "{message}");
+    operator.process.stop().await?;
+    Ok(())
+}
+
+async fn a_status_waits_for_a_proxy_that_is_still_starting(backend: Backend) -> anyhow::Result<()> {
+    let mut world = World::new(backend).await?;
+    let at = fresh_address();
+    world.stand_in("gateway", &[("app", "gateway")], at).await?;
+    let patience = Duration::from_mins(10);
+    let operator = world.operator_with(Options { patience, ..world.options() }).await?;
+    world.apply(&echo("v", "gateway", 7000)).await?;
+    world.told("Pod", "gateway", "ProxyUnreachable").await?;
+    let status = world.api::<VirtualService>().get("v").await?.status;
+    assert_eq!(status, None, "calls to its proxy have failed, and that alone says nothing");
+    world.start("gateway", at, SIDECAR)?;
+    world.until("v", "Programmed", "True", "Programmed").await?;
+    assert_eq!(world.events("VirtualService", "v").await?, ["Programmed"]);
     operator.process.stop().await?;
     Ok(())
 }
