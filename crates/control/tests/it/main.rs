@@ -19,3 +19,7 @@ mod steady;
 mod tickets;
 mod watches;
 mod webhooks;
+
+/// As in the program; some hundred control planes in one process allocate a lot.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
