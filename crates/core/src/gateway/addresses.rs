@@ -248,7 +248,7 @@ impl<'a> Round<'a> {
         let wanted = |address: &IpAddr| request.address.is_none_or(|asked| asked == *address);
         if let Some(address) = named.map(|(address, _)| *address).filter(wanted) {
             // if that is no longer possible, it is served as if it were new
-            let _ = self.join(request, address, Ask::Carried);
+            self.join(request, address, Ask::Carried).ok();
         }
     }
 
@@ -633,10 +633,7 @@ mod tests {
 
     fn everyone_is_answered(world: &Addresses, decided: &Decided) -> bool {
         let has = |uid: &Arc<str>| decided.claims.values().filter(|claim| claim.holders.contains_key(uid)).count();
-        world.requests.iter().all(|request| match decided.unmet.contains_key(&request.uid) {
-            true => has(&request.uid) == 0,
-            false => has(&request.uid) == 1,
-        })
+        world.requests.iter().all(|request| has(&request.uid) == usize::from(!decided.unmet.contains_key(&request.uid)))
     }
 
     fn claims_have_an_end(world: &Addresses, decided: &Decided) -> bool {

@@ -83,7 +83,9 @@ impl Prefix {
             pools.push(inside("spec.extra-pools", pool, net)?);
         }
         let mut given = IntervalSet::default();
-        pools.iter().for_each(|pool| given.insert(pool.first(), pool.last()));
+        for pool in &pools {
+            given.insert(pool.first(), pool.last());
+        }
         for reserved in reserved {
             let reserved = range("spec.reserved", reserved)?;
             if reserved.family() == Family::of(net.addr()) {
@@ -154,10 +156,9 @@ fn without_host_bits(field: &'static str, written: &str, net: IpNet) -> Result<(
 fn never_given(subnet: IpNet) -> Vec<IpAddr> {
     match subnet {
         IpNet::V4(net) if net.prefix_len() < 31 => vec![net.network().into(), net.broadcast().into()],
-        IpNet::V4(_) => Vec::new(),
         // the anycast address of the subnet's routers
         IpNet::V6(net) if net.prefix_len() < 127 => vec![net.network().into()],
-        IpNet::V6(_) => Vec::new(),
+        IpNet::V4(_) | IpNet::V6(_) => Vec::new(),
     }
 }
 

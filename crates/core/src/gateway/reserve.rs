@@ -71,12 +71,11 @@ pub fn reserve(parent: &Parent, children: &[Child], mut space: KeySpace) -> Rese
     let mut carried: BTreeMap<u32, &Holder> = BTreeMap::new();
     for Child { holder, number } in children {
         let Some(number) = *number else { continue };
-        match carried.get(&number) {
-            Some(older) => drop(reservations.duplicates.insert(holder.clone(), (*older).clone())),
-            None => {
-                carried.insert(number, holder);
-                space.add_live(number);
-            }
+        if let Some(older) = carried.get(&number) {
+            reservations.duplicates.insert(holder.clone(), (*older).clone());
+        } else {
+            carried.insert(number, holder);
+            space.add_live(number);
         }
     }
     let waiting: BTreeSet<&Holder> =
