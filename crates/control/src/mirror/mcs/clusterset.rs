@@ -240,3 +240,20 @@ pub(in crate::mirror) fn derived_key(name: &ServiceName) -> Key {
 fn is_derived(name: &ServiceName, key: &Key) -> bool {
     *name.namespace == *key.namespace && *derived_name(name) == *key.name
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_that_is_listed_again_keeps_what_was_known_of_it() {
+        let mut clusters = Clusterset::default();
+        let name = RemoteName::from("east");
+        let facts = |sync| RemoteMember { sync, ..RemoteMember::default() };
+        clusters.follow_remote(&name, facts(Sync::Listing), None);
+        assert_eq!(clusters.set.remotes[&name].sync, Sync::Listing, "nothing was known");
+        clusters.follow_remote(&name, facts(Sync::Complete), None);
+        clusters.follow_remote(&name, facts(Sync::Listing), None);
+        assert_eq!(clusters.set.remotes[&name].sync, Sync::Broken, "what was known stays in use");
+    }
+}

@@ -92,6 +92,7 @@ async fn a_status_waits_for_a_proxy_that_is_still_starting(backend: Backend) -> 
     assert_eq!(status, None, "calls to its proxy have failed, and that alone says nothing");
     world.start("gateway", at, SIDECAR)?;
     world.until("v", "Programmed", "True", "Programmed").await?;
+    world.told("VirtualService", "v", "Programmed").await?;
     assert_eq!(world.events("VirtualService", "v").await?, ["Programmed"]);
     operator.process.stop().await?;
     Ok(())
