@@ -21,6 +21,8 @@ pub struct Options {
     /// How long a status waits for proxies that have not answered yet: nearly always they do within that time, and one
     /// write then says it all.
     pub patience: Duration,
+    /// Proxies that are worked on at once.
+    pub at_once: usize,
 }
 
 impl Default for Options {
@@ -32,6 +34,7 @@ impl Default for Options {
             proxy_tls: None,
             namespace: String::new(),
             patience: Duration::from_secs(5),
+            at_once: 64,
         }
     }
 }

@@ -494,7 +494,7 @@ mod tests {
         world.requests = vec![
             sharing(request("a", "first"), &[80]),
             sharing(request("a", "same-port"), &[80, 81]),
-            sharing(request("b", "stranger"), &[443]),
+            sharing(request("b", "other-account"), &[443]),
             request("a", "without-key"),
         ];
         let decided = settle(&mut world);

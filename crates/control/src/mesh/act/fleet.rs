@@ -24,9 +24,6 @@ use super::worker::{Setup, Worker};
 use crate::runtime::lease::Term;
 use crate::runtime::tasks::Tasks;
 
-/// Proxies that are worked on at once.
-const AT_ONCE: usize = 64;
-
 /// What a proxy is to hold, as far as it was not told yet.
 #[derive(Default)]
 pub(in super::super) struct PendingConfig {
@@ -121,7 +118,7 @@ impl Fleet {
         let domain = options.settings.domain.clone();
         let ownership = Ownership { domain, adopt_legacy: options.adopt_legacy };
         let tls = options.proxy_tls.clone();
-        let slots = Arc::new(Semaphore::new(AT_ONCE));
+        let slots = Arc::new(Semaphore::new(options.at_once));
         let reports = Arc::new(ReportQueue { waiting: Mutex::default(), wake });
         Self { members: BTreeMap::new(), tasks, reports, slots, ownership, tls, metrics, term: None }
     }
