@@ -198,7 +198,9 @@ pub fn assign(addresses: &Addresses) -> Decided {
         // whoever is in a claim already was decided about before a crash
         round.rejoin(request);
     }
-    for request in asked {
+    // whoever names an address comes first: it may have lost its claim, and must not find the address given away
+    let (naming, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(|request| request.address.is_some());
+    for request in naming.into_iter().chain(others) {
         if let Err(unmet) = round.serve(request) {
             round.decided.unmet.insert(Arc::clone(&request.uid), unmet);
         }
@@ -213,13 +215,33 @@ struct Round<'a> {
     /// Every address that is not free.
     taken: AddressSet,
     by_account: BTreeMap<&'a str, BTreeSet<IpAddr>>,
+    /// The first claim that names each holder.
+    by_holder: BTreeMap<&'a str, IpAddr>,
+    /// Addresses by account and sharing key.
+    shared: BTreeMap<(&'a str, &'a str), BTreeSet<IpAddr>>,
+    /// Pools without a free address.
+    exhausted: BTreeMap<&'a str, Unmet>,
 }
 
 impl<'a> Round<'a> {
     fn new(addresses: &'a Addresses) -> Self {
         let used = addresses.claims.keys().chain(&addresses.other_use);
         let taken = used.map(|address| (*address).into()).collect();
-        Self { addresses, decided: Decided::default(), taken, by_account: BTreeMap::new() }
+        let mut by_holder = BTreeMap::new();
+        for (address, claim) in &addresses.claims {
+            for uid in claim.holders.keys() {
+                by_holder.entry(&**uid).or_insert(*address);
+            }
+        }
+        Self {
+            addresses,
+            decided: Decided::default(),
+            taken,
+            by_account: BTreeMap::new(),
+            by_holder,
+            shared: BTreeMap::new(),
+            exhausted: BTreeMap::new(),
+        }
     }
 
     /// A load balancer that carries an address has it, unless an older one does.
@@ -243,10 +265,8 @@ impl<'a> Round<'a> {
 
     /// A claim that names a load balancer which does not carry the address yet.
     fn rejoin(&mut self, request: &'a Request) {
-        let claims = &self.addresses.claims;
-        let named = claims.iter().find(|(_, claim)| claim.holders.contains_key(&request.uid));
         let wanted = |address: &IpAddr| request.address.is_none_or(|asked| asked == *address);
-        if let Some(address) = named.map(|(address, _)| *address).filter(wanted) {
+        if let Some(address) = self.by_holder.get(&*request.uid).copied().filter(wanted) {
             // if that is no longer possible, it is served as if it were new
             self.join(request, address, Ask::Carried).ok();
         }
@@ -270,17 +290,23 @@ impl<'a> Round<'a> {
         if let Some(shared) = self.shareable(request, name) {
             return self.join(request, shared, Ask::New);
         }
+        if let Some(exhausted) = self.exhausted.get(&**name) {
+            return Err(exhausted.clone());
+        }
         let free = pool.prefix.as_ref().and_then(|prefix| prefix.lowest_free(&self.taken));
-        let Some(address) = free else { return Err(self.exhausted(name, pool)) };
+        let Some(address) = free else {
+            let exhausted = self.exhausted(name, pool);
+            self.exhausted.insert(name, exhausted.clone());
+            return Err(exhausted);
+        };
         self.join(request, address, Ask::New)
     }
 
     /// An address with the same sharing key of the same account and prefix whose ports leave room.
     fn shareable(&self, request: &Request, pool: &Arc<str>) -> Option<IpAddr> {
-        request.sharing_key.as_ref()?;
-        let fits =
-            |claim: &Claim| claim.pool == *pool && obstacle(claim, request).is_none() && !claim.holders.is_empty();
-        self.decided.claims.iter().find(|(_, claim)| fits(claim)).map(|(address, _)| *address)
+        let addresses = self.shared.get(&(&*request.account, &**request.sharing_key.as_ref()?))?;
+        let fits = |claim: &Claim| claim.pool == *pool && obstacle(claim, request).is_none();
+        addresses.iter().find(|address| self.decided.claims.get(address).is_some_and(fits)).copied()
     }
 
     fn join(&mut self, request: &'a Request, address: IpAddr, ask: Ask) -> Result<(), Unmet> {
@@ -313,6 +339,9 @@ impl<'a> Round<'a> {
         });
         let holding = Holding { account: Arc::clone(account), name: Arc::clone(name), ports: ports.clone() };
         claim.holders.insert(Arc::clone(uid), holding);
+        if let Some(key) = sharing_key {
+            self.shared.entry((account, key)).or_default().insert(address);
+        }
         if seen.is_some_and(|claim| claim.holders.contains_key(uid)) {
             self.decided.held.insert(Arc::clone(uid), address);
         }

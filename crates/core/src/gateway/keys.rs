@@ -38,6 +38,7 @@ pub struct KeySpace {
     most: u32,
     mark: u32,
     used: IntervalSet,
+    reuses: bool,
 }
 
 impl KeySpace {
@@ -52,7 +53,13 @@ impl KeySpace {
     }
 
     fn new(most: u32, counter: u32) -> Self {
-        Self { most, mark: counter, used: IntervalSet::default() }
+        Self { most, mark: counter, used: IntervalSet::default(), reuses: true }
+    }
+
+    /// Hands out fresh numbers only: which of the others were released a short time ago is not known yet.
+    #[must_use]
+    pub fn without_reuse(self) -> Self {
+        Self { reuses: false, ..self }
     }
 
     /// An object has this number. False if another one has it already, or if it is not a number of this space.
@@ -75,11 +82,9 @@ impl KeySpace {
 
     /// Hands out a number: the next fresh one, or else the lowest free one. None if all are in use.
     pub fn take(&mut self) -> Option<u32> {
-        let from = if self.mark < self.most { self.mark + 1 } else { 1 };
-        let free = self.used.first_gap(from.into()).and_then(|free| u32::try_from(free).ok());
-        let number = match free.filter(|free| *free <= self.most) {
-            // numbers above the mark were reserved by hand up to the end
-            None if from > 1 => self.lowest_free()?,
+        let fresh = self.mark.checked_add(1).and_then(|from| self.free_from(from));
+        let number = match fresh {
+            None if self.reuses => self.free_from(1)?,
             found => found?,
         };
         self.used.insert(number.into(), number.into());
@@ -87,8 +92,8 @@ impl KeySpace {
         Some(number)
     }
 
-    fn lowest_free(&self) -> Option<u32> {
-        let free = self.used.first_gap(1).and_then(|free| u32::try_from(free).ok());
+    fn free_from(&self, from: u32) -> Option<u32> {
+        let free = self.used.first_gap(from.into()).and_then(|free| u32::try_from(free).ok());
         free.filter(|free| *free <= self.most)
     }
 

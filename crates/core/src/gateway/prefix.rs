@@ -121,6 +121,11 @@ impl Prefix {
         self.pools.iter().any(|pool| pool.contains(address))
     }
 
+    /// Its pools.
+    pub fn pools(&self) -> &[Range] {
+        &self.pools
+    }
+
     /// The lowest address that can be given and is not in `taken`.
     pub fn lowest_free(&self, taken: &AddressSet) -> Option<IpAddr> {
         self.given.iter().find_map(|(first, last)| taken.first_gap(Range::between(self.family, first, last)))

@@ -1,0 +1,92 @@
+//! Load balancers: their conditions, and what is written into them.
+
+use std::net::IpAddr;
+
+use super::super::super::addresses::Moment;
+use super::super::super::keys::GueKey;
+use super::super::super::problem::Problem;
+use super::super::super::types::World;
+use super::super::super::verdict::{ConditionKind, Verdicts};
+use super::super::result::{Completion, LoadBalancerPlan, Plan};
+use super::super::services::{Service, Services};
+use super::super::tunnels::Tunnels;
+use super::super::units;
+
+pub(in super::super) fn load_balancers(world: &World, services: &Services<'_>, tunnels: &Tunnels, plan: &mut Plan) {
+    for service in &services.all {
+        let Service { name, object, refused, unresolved, .. } = service;
+        let uid = &object.identity.uid;
+        let held = services.addresses.held.get(uid).copied();
+        let completion = completion(service, held);
+        let waits = refused.is_none() && (object.key.is_none() || object.address.is_none());
+        let unallocated = service.unallocated.clone().or_else(|| waits.then_some(Problem::Pending));
+        let unallocated = refused.as_ref().map(|_| Problem::NotAllocated).filter(|_| waits).or(unallocated);
+        let outside = services.addresses.outside.get(uid).zip(object.address);
+        let outside = outside.map(|(why, address)| Problem::Outside { address, why: *why });
+        let programmed = units::programmed(world, services, service);
+        let of_load_balancer = tunnels.of(name);
+        let verdicts = Verdicts::of([
+            (ConditionKind::Accepted, refused.as_ref()),
+            (ConditionKind::ResolvedRefs, unresolved.as_ref()),
+            (ConditionKind::Allocated, unallocated.as_ref()),
+            (ConditionKind::AddressInPool, outside.as_ref()),
+            (ConditionKind::Programmed, programmed.as_ref()),
+            (ConditionKind::TunnelsUp, Some(&of_load_balancer.problem)),
+        ]);
+        let planned = LoadBalancerPlan {
+            verdicts: summarised(verdicts, service),
+            completion,
+            is_finished: is_finished(world, service),
+            is_deleted: false,
+            tunnels: of_load_balancer.wanted.clone(),
+            unit: units::unit_of(services, service),
+        };
+        plan.wake_at(deadline(world, service));
+        plan.load_balancers.insert((*name).clone(), planned);
+    }
+}
+
+/// A load balancer that works is ready although what it names is gone.
+fn summarised(verdicts: Verdicts, service: &Service<'_>) -> Verdicts {
+    let works = service.refused.is_none() && verdicts.problem(ConditionKind::Allocated).is_none();
+    let mut summary = verdicts.clone();
+    if works {
+        summary.0.retain(|verdict| verdict.kind != ConditionKind::ResolvedRefs);
+    }
+    let ready = summary.summarised().0.pop();
+    let mut verdicts = verdicts;
+    verdicts.0.extend(ready);
+    verdicts
+}
+
+/// What is to be written into a load balancer that lacks something.
+fn completion(service: &Service<'_>, held: Option<IpAddr>) -> Option<Completion> {
+    let Service { object, account, refused, granted, unallocated, .. } = service;
+    if refused.is_some() || object.identity.is_terminating() {
+        return None;
+    }
+    let of_account = account.and_then(|(_, account)| account.key)?;
+    let granted = granted.map(|service| GueKey { account: of_account, service }.pack());
+    let key = object.key.or(granted)?;
+    let lacks = object.key.is_none() || object.address.is_none() || !object.identity.has_finalizer;
+    // without an address for it the key is written alone, so that the reservation does not stay in the way of others
+    let is_decided = held.is_some() || matches!(unallocated, Some(Problem::Address(_)));
+    let address = held.filter(|held| object.address.is_none_or(|own| own == *held));
+    let adds =
+        object.key.is_none() || (object.address.is_none() && address.is_some()) || !object.identity.has_finalizer;
+    (lacks && is_decided && adds).then_some(Completion { key, address })
+}
+
+/// True if nothing is left of a load balancer but itself.
+fn is_finished(world: &World, service: &Service<'_>) -> bool {
+    let identity = &service.object.identity;
+    let is_going = identity.is_terminating() && identity.has_finalizer && service.is_released;
+    let has_endpoints = world.endpoints.get(service.name).is_some_and(|endpoints| !endpoints.is_empty());
+    is_going && !has_endpoints && !world.claims.values().any(|claim| claim.holders.contains_key(&identity.uid))
+}
+
+/// When a deletion goes on although its Envoy does not answer.
+fn deadline(world: &World, service: &Service<'_>) -> Option<Moment> {
+    let deleted = service.object.identity.deleted.filter(|_| !service.is_released)?;
+    Some(deleted.saturating_add(world.settings.drain_limit))
+}

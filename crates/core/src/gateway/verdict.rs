@@ -1,0 +1,74 @@
+//! What is reported of an object: one verdict for each condition.
+
+use super::problem::Problem;
+
+/// A condition of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConditionKind {
+    /// The object is valid.
+    Accepted,
+    /// All objects that it names exist.
+    ResolvedRefs,
+    /// It has its numbers and its address.
+    Allocated,
+    /// Its address would be given to it today, too.
+    AddressInPool,
+    /// Envoy has its configuration.
+    Programmed,
+    /// Clients' nodes are connected.
+    TunnelsUp,
+    /// The summary.
+    Ready,
+}
+
+impl ConditionKind {
+    /// The type of the condition.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "Accepted",
+            Self::ResolvedRefs => "ResolvedRefs",
+            Self::Allocated => "Allocated",
+            Self::AddressInPool => "AddressInPool",
+            Self::Programmed => "Programmed",
+            Self::TunnelsUp => "TunnelsUp",
+            Self::Ready => "Ready",
+        }
+    }
+}
+
+/// One condition, and why it is not true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which condition.
+    pub kind: ConditionKind,
+    /// None if it is true.
+    pub problem: Option<Problem>,
+}
+
+/// The conditions of an object, in the order in which they are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdicts(pub Vec<Verdict>);
+
+impl Verdicts {
+    pub(super) fn of<const N: usize>(verdicts: [(ConditionKind, Option<&Problem>); N]) -> Self {
+        Self(verdicts.into_iter().map(|(kind, problem)| Verdict { kind, problem: problem.cloned() }).collect())
+    }
+
+    /// Adds the summary: the first that is not true and matters for traffic.
+    pub(super) fn summarised(mut self) -> Self {
+        let problem = self.first_problem().cloned();
+        self.0.push(Verdict { kind: ConditionKind::Ready, problem });
+        self
+    }
+
+    /// The first problem that matters for traffic.
+    pub fn first_problem(&self) -> Option<&Problem> {
+        let matters = |kind: ConditionKind| !matches!(kind, ConditionKind::AddressInPool | ConditionKind::TunnelsUp);
+        self.0.iter().filter(|verdict| matters(verdict.kind)).find_map(|verdict| verdict.problem.as_ref())
+    }
+
+    /// The problem of one condition.
+    pub fn problem(&self, kind: ConditionKind) -> Option<&Problem> {
+        self.0.iter().find(|verdict| verdict.kind == kind)?.problem.as_ref()
+    }
+}
