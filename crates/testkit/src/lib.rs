@@ -13,6 +13,7 @@
 //! - [`aws`]: EC2, STS and the metadata service on loopback, with AWS's rules.
 //! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
 //! - [`ticket`]: two small custom kinds to try a controller runtime on.
+//! - [`envoy`]: where the Envoy of the tests is.
 //! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`), and [`helm`] likewise.
 //!
 //! ```no_run
@@ -38,6 +39,7 @@ pub mod cluster;
 pub mod conformance;
 pub mod control_plane;
 pub mod crd;
+pub mod envoy;
 pub mod faults;
 pub mod gke;
 pub mod helm;

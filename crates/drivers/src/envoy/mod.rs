@@ -1,0 +1,36 @@
+//! Envoy: one process or Deployment for each unit, configured by xDS.
+//!
+//! A controller says which units it wants and reads what became of them. [`ProcessProxies`] runs Envoys as processes of
+//! this machine; [`MemoryProxies`] accepts every unit, for tests of controllers.
+
+#[cfg(test)]
+mod contract;
+mod memory;
+mod process;
+mod proto;
+mod resources;
+mod xds;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use portolan_core::gateway::unit::{Unit, UnitId};
+
+pub use memory::MemoryProxies;
+pub use portolan_core::gateway::unit::{Report, State};
+pub use process::{Driver, ProcessError, ProcessOptions, ProcessProxies};
+
+/// All units that are wanted.
+pub type Units = BTreeMap<UnitId, Arc<Unit>>;
+
+/// Runs and configures Envoys.
+pub trait Proxies: Send + Sync {
+    /// Wants exactly these units. One that is not wanted any more has its listeners removed, is drained, then stopped.
+    fn want(&self, units: Units);
+
+    /// Another replica leads: Envoys run on as they are, and nobody is configured from here.
+    fn stand_by(&self);
+
+    /// What became of each unit that runs, or is being started, drained or stopped. None until that is known.
+    fn reports(&self) -> Option<BTreeMap<UnitId, Report>>;
+}
