@@ -5,6 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::gateway::GatewayClaim;
 use crate::ipam::{CloudAttachment, CloudClaim};
 use crate::schema;
 
@@ -23,6 +24,7 @@ use crate::schema;
     derive = "Default",
     derive = "PartialEq",
     printcolumn(name = "Use", type_ = "string", json_path = r".metadata.labels['portolan\.dev/use']"),
+    printcolumn(name = "Load Balancer", type_ = "string", json_path = ".spec.gateway.holders[*].name"),
     printcolumn(name = "Gateway", type_ = "string", json_path = ".spec.egress.gateway"),
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.egress.node"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.egress.state"),
@@ -35,7 +37,14 @@ use crate::schema;
     printcolumn(name = "Slot", type_ = "integer", json_path = ".spec.egress.slot", priority = 1),
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".spec.egress.epoch", priority = 1)
 )]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.gateway) || !has(self.egress)",
+    "message": "an address is either a way in or a way out: gateway and egress exclude each other"
+}]))]
 pub struct AddressClaimSpec {
+    /// Use as the public address of load balancers. Empty when the address has another use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<GatewayClaim>,
     /// Use as an egress address. Empty when the address has another use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressClaim>,

@@ -56,6 +56,7 @@ macro_rules! resource {
 
 pub mod address_claim;
 pub mod egress;
+pub mod gateway;
 pub mod ipam;
 pub mod mesh;
 pub mod mirror;
@@ -88,6 +89,11 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     ]
     .map(schema::finished)
     .into()
+}
+
+/// The definitions of gateway's kinds. They are not installed yet: the operator does not offer the capability.
+pub fn gateway_crds() -> Vec<CustomResourceDefinition> {
+    gateway::crds().map(schema::finished).into()
 }
 
 /// The definitions of the Multi-Cluster Services API. They belong to Kubernetes and not to us, so they are installed only

@@ -28,6 +28,24 @@ pub mod egress {
     pub const DRAIN: &str = "portolan.dev/egress-drain";
 }
 
+/// Gateway: words of the original and ours.
+pub mod gateway {
+    /// Holds an Account until its namespace is gone.
+    pub const ACCOUNT_FINALIZER: &str = "egw.acnodal.io/accountFinalizer";
+    /// Holds a LoadBalancer until its Envoy has let go of it and its address is released.
+    pub const LOAD_BALANCER_FINALIZER: &str = "egw.acnodal.io/loadBalancerFinalizer";
+    /// The original put it on Endpoints; nothing needs it.
+    pub const ENDPOINT_FINALIZER: &str = "egw.acnodal.io/endpointFinalizer";
+    /// Label on Endpoints: the LoadBalancer.
+    pub const OWNING_LB: &str = "owningLB";
+    /// Annotation on an Account: `true` has it deleted with everything in it.
+    pub const DELETE_WITH_CONTENTS: &str = "portolan.dev/delete-with-contents";
+    /// Annotation on namespaces that were made for accounts.
+    pub const CREATED_BY: &str = "portolan.dev/created-by";
+    /// Annotation on a ServiceGroup: `true` lets REST clients ask for an address.
+    pub const ALLOW_PINNED: &str = "portolan.dev/allow-pinned";
+}
+
 /// Mirror: words of the original and ours.
 pub mod mirror {
     /// Label on a local Service: `"true"` asks for its endpoints to be kept, `managed-resource` is a mirror. Annotation
@@ -65,6 +83,8 @@ pub mod conditions {
     pub const ACCEPTED: &str = "Accepted";
     /// All references are resolved.
     pub const RESOLVED_REFS: &str = "ResolvedRefs";
+    /// Numbers and addresses are assigned.
+    pub const ALLOCATED: &str = "Allocated";
     /// The configuration is in effect everywhere.
     pub const PROGRAMMED: &str = "Programmed";
     /// The summary: accepted and programmed.

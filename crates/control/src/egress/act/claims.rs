@@ -143,7 +143,7 @@ fn claim(name: String, record: EgressClaim) -> AddressClaim {
             finalizers: Some(vec![well_known::ADDRESS_CLAIM_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
-        spec: AddressClaimSpec { egress: Some(record), cloud: None },
+        spec: AddressClaimSpec { egress: Some(record), ..AddressClaimSpec::default() },
         status: None,
     }
 }

@@ -87,7 +87,7 @@ fn create(acting: &Acting<'_>, write: &ClaimWrite) -> Prepared<Option<Done>> {
             finalizers: Some(vec![ADDRESS_CLAIM_FINALIZER.to_owned()]),
             ..ObjectMeta::default()
         },
-        spec: AddressClaimSpec { egress: None, cloud: Some(validate::spec(&write.claim.spec, None)) },
+        spec: AddressClaimSpec { cloud: Some(validate::spec(&write.claim.spec, None)), ..AddressClaimSpec::default() },
         status: None,
     };
     let (writer, store, done) = (acting.writer.clone(), acting.cache.claims.clone(), done(write));
