@@ -10,6 +10,7 @@ mod capability;
 pub mod cleanup;
 pub mod doctor;
 pub mod egress;
+pub mod gateway;
 pub mod install;
 pub mod ipam;
 pub mod manifests;

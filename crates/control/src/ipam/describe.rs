@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, warn};
 
-use super::clock::Clock;
 use super::metrics::Metrics;
 use crate::runtime::backoff::{Backoff, Delays};
+use crate::runtime::clock::Clock;
 use crate::runtime::tasks::Tasks;
 
 /// What the cloud answered.

@@ -15,7 +15,6 @@
 
 mod act;
 mod backend;
-mod clock;
 mod describe;
 mod doctor;
 mod events;
@@ -45,7 +44,6 @@ use tokio::time::Instant;
 use tracing::info;
 
 use self::act::{Due, Ledger, Writes};
-use self::clock::Clock;
 use self::describe::{Describer, Source, Wanted};
 use self::events::Reported;
 use self::failures::Failures;
@@ -54,6 +52,7 @@ use self::model::Model;
 use self::timings::Timings;
 use crate::runtime::app::Ctx;
 use crate::runtime::capability::Capability;
+use crate::runtime::clock::Clock;
 use crate::runtime::due::WriteQueues;
 use crate::runtime::events::Recorder;
 use crate::runtime::lease::Term;

@@ -67,13 +67,13 @@ impl Model {
             selector: options.node_selector.clone(),
         };
         let all = Changes {
-            namespaces: keys(&cache.namespaces),
-            nodes: keys(&cache.nodes),
-            claims: keys(&cache.claims),
-            net_namespaces: keys(&cache.net_namespaces),
-            host_subnets: keys(&cache.host_subnets),
-            private_ips: keys(&cache.private_ips),
-            egress_ips: keys(&cache.egress_ips),
+            namespaces: cache.namespaces.keys(),
+            nodes: cache.nodes.keys(),
+            claims: cache.claims.keys(),
+            net_namespaces: cache.net_namespaces.keys(),
+            host_subnets: cache.host_subnets.keys(),
+            private_ips: cache.private_ips.keys(),
+            egress_ips: cache.egress_ips.keys(),
         };
         model.follow(cache, &all, now);
         model
@@ -268,14 +268,6 @@ fn set(members: &mut BTreeSet<Ipv4Addr>, address: Ipv4Addr, is_member: bool) {
     } else {
         members.remove(&address);
     }
-}
-
-fn keys<K: Kind>(store: &Store<K>) -> BTreeSet<Arc<Key>> {
-    let mut keys: BTreeSet<Arc<Key>> = store.undecodable().into_iter().map(|bad| Arc::new(bad.key)).collect();
-    store.for_each_key(|key| {
-        keys.insert(key.clone());
-    });
-    keys
 }
 
 fn unreadable<K: Kind>(store: &Store<K>) -> BTreeSet<Key> {

@@ -9,7 +9,7 @@ use portolan_core::select::{Expression, Operator, Selector};
 use portolan_drivers::cloud::Cloud;
 
 use super::backend::Backend;
-use super::clock::millis;
+use crate::runtime::clock::millis;
 
 /// How ipam runs.
 #[derive(Clone)]

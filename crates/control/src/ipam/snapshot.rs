@@ -22,12 +22,12 @@ use portolan_core::ipam::{
 use serde_json::Value;
 
 use super::backend::{Network, detected};
-use super::clock::Clock;
 use super::model::seed;
 use super::names::{CONTROLLER_LOCK, CONTROLLER_NAMESPACE};
 use super::observe::CLUSTER;
 use super::settings::workers;
 use super::validate;
+use crate::runtime::clock::Clock;
 use crate::runtime::overlay::{list_all, list_served, merge_object};
 use crate::runtime::query::QueryError;
 

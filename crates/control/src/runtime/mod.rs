@@ -22,6 +22,7 @@ pub mod admin;
 pub mod app;
 pub mod backoff;
 pub mod capability;
+pub mod clock;
 pub mod conditions;
 mod decode;
 pub mod doctor;

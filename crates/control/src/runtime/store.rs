@@ -197,6 +197,12 @@ impl<K: Kind> Store<K> {
         self.view.read().objects.keys().for_each(visit);
     }
 
+    /// The keys of all objects, and of those that could not be decoded.
+    pub fn keys(&self) -> BTreeSet<Arc<Key>> {
+        let view = self.view.read();
+        view.objects.keys().cloned().chain(view.undecodable.keys().cloned().map(Arc::new)).collect()
+    }
+
     /// Visits every object of one namespace.
     pub fn in_namespace(&self, namespace: &str, visit: impl FnMut(&Arc<Key>, &Arc<K>)) {
         self.beginning_with(&Key { namespace: namespace.to_owned(), name: String::new() }, visit);

@@ -111,6 +111,39 @@ impl Writer {
         Ok(wrote)
     }
 
+    /// Replaces the whole status of exactly the version that was seen, if it differs; else as [`Writer::status`].
+    pub async fn replace_status<K>(&self, store: &Store<K>, seen: &K, want: &K::Status) -> Result<Wrote, Error>
+    where
+        K: Kind + HasStatus + Serialize,
+        K::Status: Serialize,
+    {
+        let before = seen.status().map(wire).unwrap_or_default();
+        let mut status = wire(want);
+        let seen_conditions = conditions::of_status(&before);
+        let mut want_conditions = conditions::of_status(&status);
+        conditions::stamp(&seen_conditions, &mut want_conditions, jiff::Timestamp::now());
+        if !want_conditions.is_empty() {
+            status["conditions"] = wire(&want_conditions);
+        }
+        if before == status {
+            return Ok(self.unchanged::<K>());
+        }
+        let key = Key::of(seen);
+        let mut object = body(seen);
+        object["status"] = status;
+        let sent = Sent::to(store);
+        let answer = Endpoint::<K>::of(&self.shared.client, &key).replace(Part::Status, &key.name, &object).await;
+        let wrote = self.settle(sent, "status", &key, answer)?;
+        self.shared.recorder.transitions(seen, &seen_conditions, &want_conditions);
+        Ok(wrote)
+    }
+
+    /// Reads an object from the API server itself: proves that it is gone, which a cache cannot.
+    pub async fn read<K: Kind>(&self, key: &Key) -> Result<Option<K>, Error> {
+        let answer = Endpoint::<K>::of(&self.shared.client, key).get(&key.name).await;
+        answer.map_err(|cause| Error::from_request(format!("get {} {key}", K::kind(&())), cause))
+    }
+
     /// Puts annotations on exactly the object that was seen; others stay.
     pub async fn annotate<K: Kind>(&self, store: &Store<K>, seen: &K, annotations: &Value) -> Result<Wrote, Error> {
         let key = Key::of(seen);

@@ -7,6 +7,7 @@ mod crashes;
 mod doctor;
 mod egress;
 mod examples;
+mod gateway;
 mod harness;
 mod ipam;
 mod leadership;

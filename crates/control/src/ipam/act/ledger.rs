@@ -10,7 +10,7 @@ use portolan_core::ipam::{CallKind, Calls, CloudCall, CloudError, InstanceId, Mo
 use portolan_drivers::cloud::Outcomes;
 use tokio::time::Instant;
 
-use super::super::clock::Clock;
+use crate::runtime::clock::Clock;
 
 /// A failure that is yet to be recorded in its claim.
 #[derive(Debug, Clone, PartialEq, Eq)]

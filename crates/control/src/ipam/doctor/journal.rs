@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use portolan_core::ipam::{Claim, State};
 
-use super::super::clock::millis;
 use super::finding::{Finding, Fix, OPERATOR, or_ok};
 use super::snapshot::Snapshot;
+use crate::runtime::clock::millis;
 use crate::runtime::doctor::Check;
 
 const CLAIMS: &str = "journal";

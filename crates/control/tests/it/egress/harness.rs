@@ -308,7 +308,7 @@ pub(crate) async fn wipe(client: &Client) -> anyhow::Result<()> {
     wipe_kind::<Node>(client).await
 }
 
-async fn wipe_kind<K>(client: &Client) -> anyhow::Result<()>
+pub(crate) async fn wipe_kind<K>(client: &Client) -> anyhow::Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Serialize,
 {
