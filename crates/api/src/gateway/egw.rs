@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::parts;
 use crate::schema;
 
+// `egw` is what kubectl calls EgressGateways, by their short name; the singular of this kind would take it from them
 /// The gateway as a whole. There is one, `egw` in namespace `egw`; the operator creates it. Account keys and tunnel ids are
 /// reserved in its status.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
@@ -17,6 +18,7 @@ use crate::schema;
     kind = "EGW",
     root = "Egw",
     plural = "egws",
+    singular = "egwsingleton",
     category = "portolan",
     namespaced,
     status = "EgwStatus",

@@ -154,6 +154,8 @@ async fn an_endpoint_that_is_no_pod_of_the_tenant_is_refused(backend: Backend) -
         world.ready(account, "lb").await?;
     }
     world.endpoint(&one, "good", "lb", ["10.244.0.1", "10.0.0.1"]).await?;
+    // which of two is older is known by the second
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     world.endpoint(&one, "metadata", "lb", ["169.254.169.254", "10.0.0.1"]).await?;
     world.endpoint(&one, "translated", "lb", ["64:ff9b::7f00:1", "10.0.0.1"]).await?;
     world.endpoint(&one, "pool", "lb", ["192.0.2.9", "10.0.0.1"]).await?;
