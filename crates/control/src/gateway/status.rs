@@ -23,11 +23,11 @@ pub(super) fn conditions(verdicts: &Verdicts, generation: Option<i64>) -> Vec<Co
 
 /// True if the conditions say what is wanted; transition times do not count.
 pub(super) fn says(seen: &[Condition], want: &[Condition]) -> bool {
-    let told = |condition: &Condition| {
+    let content = |condition: &Condition| {
         let Condition { type_, status, reason, message, observed_generation, last_transition_time: _ } = condition;
         (type_.clone(), status.clone(), reason.clone(), message.clone(), *observed_generation)
     };
-    seen.len() == want.len() && seen.iter().zip(want).all(|(one, other)| told(one) == told(other))
+    seen.len() == want.len() && seen.iter().zip(want).all(|(one, other)| content(one) == content(other))
 }
 
 const fn good(kind: ConditionKind) -> &'static str {

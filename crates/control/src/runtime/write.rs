@@ -76,17 +76,9 @@ impl Writer {
         K: Kind + HasStatus,
         K::Status: Serialize,
     {
-        let before = seen.status().map(wire).unwrap_or_default();
-        let mut status = wire(want);
-        let seen_conditions = conditions::of_status(&before);
-        let mut want_conditions = conditions::of_status(&status);
-        conditions::stamp(&seen_conditions, &mut want_conditions, jiff::Timestamp::now());
-        if !want_conditions.is_empty() {
-            status["conditions"] = wire(&want_conditions);
-        }
-        if before == status {
+        let Some(StatusChange { status, seen_conditions, want_conditions }) = StatusChange::of(seen, want) else {
             return Ok(self.unchanged::<K>());
-        }
+        };
         let key = Key::of(seen);
         let body = json!({
             "apiVersion": K::api_version(&()),
@@ -117,17 +109,9 @@ impl Writer {
         K: Kind + HasStatus + Serialize,
         K::Status: Serialize,
     {
-        let before = seen.status().map(wire).unwrap_or_default();
-        let mut status = wire(want);
-        let seen_conditions = conditions::of_status(&before);
-        let mut want_conditions = conditions::of_status(&status);
-        conditions::stamp(&seen_conditions, &mut want_conditions, jiff::Timestamp::now());
-        if !want_conditions.is_empty() {
-            status["conditions"] = wire(&want_conditions);
-        }
-        if before == status {
+        let Some(StatusChange { status, seen_conditions, want_conditions }) = StatusChange::of(seen, want) else {
             return Ok(self.unchanged::<K>());
-        }
+        };
         let key = Key::of(seen);
         let mut object = body(seen);
         object["status"] = status;
@@ -286,6 +270,33 @@ impl Writer {
     fn count<K: Kind>(&self, verb: &'static str, outcome: &'static str) {
         let label = WriteLabel { kind: K::kind(&()).into_owned(), verb, outcome };
         self.shared.metrics.writes.get_or_create(&label).inc();
+    }
+}
+
+/// A status that differs from the one that was seen.
+struct StatusChange {
+    /// With transition times.
+    status: Value,
+    seen_conditions: Vec<Condition>,
+    want_conditions: Vec<Condition>,
+}
+
+impl StatusChange {
+    /// None if nothing differs.
+    fn of<K>(seen: &K, want: &K::Status) -> Option<Self>
+    where
+        K: HasStatus,
+        K::Status: Serialize,
+    {
+        let before = seen.status().map(wire).unwrap_or_default();
+        let mut status = wire(want);
+        let seen_conditions = conditions::of_status(&before);
+        let mut want_conditions = conditions::of_status(&status);
+        conditions::stamp(&seen_conditions, &mut want_conditions, jiff::Timestamp::now());
+        if !want_conditions.is_empty() {
+            status["conditions"] = wire(&want_conditions);
+        }
+        (before != status).then_some(Self { status, seen_conditions, want_conditions })
     }
 }
 
