@@ -10,6 +10,7 @@
 
 pub mod egress;
 pub mod gateway;
+pub mod gateway_client;
 pub mod hash;
 pub mod ipam;
 pub mod mesh;

@@ -3,6 +3,7 @@
 //! An address is claimed before a load balancer carries it, so that a crash between the two leaks nothing: a claim whose
 //! holder does not exist is released. Load balancers that carry an address already claim first.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -70,15 +71,15 @@ pub struct Holding {
 
 /// Everything that addresses are decided from.
 #[derive(Debug, Clone, Default)]
-pub struct Addresses {
+pub struct Addresses<'a> {
     /// Prefixes by name.
     pub pools: BTreeMap<Arc<str>, Pool>,
     /// Load balancers that are not being deleted, oldest first.
     pub requests: Vec<Request>,
     /// Claims of this capability.
-    pub claims: BTreeMap<IpAddr, Claim>,
+    pub claims: Cow<'a, BTreeMap<IpAddr, Claim>>,
     /// Addresses that have another use.
-    pub other_use: BTreeSet<IpAddr>,
+    pub other_use: Cow<'a, BTreeSet<IpAddr>>,
     /// Distinct addresses that each account may have.
     pub quota: BTreeMap<Arc<str>, u32>,
     /// When this was observed.
@@ -188,9 +189,9 @@ pub enum Outside {
 }
 
 /// Decides about all addresses.
-pub fn assign(addresses: &Addresses) -> Decided {
-    let mut round = Round::new(addresses);
+pub fn assign(addresses: &Addresses<'_>) -> Decided {
     let (carried, asked): (Vec<_>, Vec<_>) = addresses.requests.iter().partition(|request| request.is_allocated);
+    let mut round = Round::new(addresses, !asked.is_empty());
     for request in carried {
         round.keep(request);
     }
@@ -210,7 +211,7 @@ pub fn assign(addresses: &Addresses) -> Decided {
 }
 
 struct Round<'a> {
-    addresses: &'a Addresses,
+    addresses: &'a Addresses<'a>,
     decided: Decided,
     /// Every address that is not free.
     taken: AddressSet,
@@ -224,11 +225,13 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(addresses: &'a Addresses) -> Self {
-        let used = addresses.claims.keys().chain(&addresses.other_use);
+    fn new(addresses: &'a Addresses<'a>, is_asked: bool) -> Self {
+        let used = addresses.claims.keys().chain(&*addresses.other_use);
         let taken = used.map(|address| (*address).into()).collect();
         let mut by_holder = BTreeMap::new();
-        for (address, claim) in &addresses.claims {
+        // whoever carries its address is found by that
+        let claims = addresses.claims.iter().filter(|_| is_asked);
+        for (address, claim) in claims {
             for uid in claim.holders.keys() {
                 by_holder.entry(&**uid).or_insert(*address);
             }
@@ -331,7 +334,9 @@ impl<'a> Round<'a> {
             return Err(Unmet::QuotaExceeded { limit });
         }
         of_account.insert(address);
-        self.taken.insert(address.into());
+        if seen.is_none() {
+            self.taken.insert(address.into());
+        }
         let claim = self.decided.claims.entry(address).or_insert_with(|| Claim {
             pool: seen.map(|claim| Arc::clone(&claim.pool)).or_else(|| pool.clone()).unwrap_or_default(),
             sharing_key: sharing_key.clone(),
@@ -360,7 +365,7 @@ impl<'a> Round<'a> {
     /// Claims that nobody has any more stay until their quarantine is over.
     fn release(&mut self) {
         let Addresses { claims, now, quarantine, .. } = self.addresses;
-        for (address, claim) in claims {
+        for (address, claim) in &**claims {
             if self.decided.claims.contains_key(address) {
                 continue;
             }
@@ -369,7 +374,13 @@ impl<'a> Round<'a> {
             if claim.released_at.is_some() && until <= *now {
                 continue;
             }
-            let left = Claim { holders: BTreeMap::new(), released_at: Some(released), ..claim.clone() };
+            let Claim { pool, sharing_key, .. } = claim;
+            let left = Claim {
+                pool: Arc::clone(pool),
+                sharing_key: sharing_key.clone(),
+                holders: BTreeMap::new(),
+                released_at: Some(released),
+            };
             self.decided.claims.insert(*address, left);
             self.decided.next = Some(self.decided.next.map_or(until, |next| next.min(until)));
         }
@@ -409,7 +420,7 @@ mod tests {
         Pool { prefix: Some(Prefix::parse(text).unwrap()), fence: Fence(None) }
     }
 
-    fn world(range: &str) -> Addresses {
+    fn world(range: &str) -> Addresses<'static> {
         Addresses {
             pools: BTreeMap::from([("default".into(), pool(range))]),
             now: 1_000_000,
@@ -442,10 +453,10 @@ mod tests {
     }
 
     /// Decides until nothing changes: claims are written, then load balancers carry their addresses.
-    fn settle(world: &mut Addresses) -> Decided {
+    fn settle(world: &mut Addresses<'_>) -> Decided {
         for _ in 0..3 {
             let decided = assign(world);
-            world.claims.clone_from(&decided.claims);
+            world.claims = Cow::Owned(decided.claims.clone());
             for request in &mut world.requests {
                 if let Some(address) = decided.held.get(&request.uid) {
                     (request.address, request.is_allocated) = (Some(*address), true);
@@ -465,7 +476,7 @@ mod tests {
         world.requests = vec![request("a", "web")];
         let first = assign(&world);
         assert!(first.held.is_empty() && first.claims.contains_key(&at(10)));
-        world.claims = first.claims.clone();
+        world.claims = Cow::Owned(first.claims.clone());
         let second = assign(&world);
         assert_eq!(second.held.get("a/web"), Some(&at(10)), "also if we crashed before it was carried");
         assert_eq!(second.claims, first.claims);
@@ -535,7 +546,7 @@ mod tests {
     fn an_address_that_is_asked_for_must_be_of_the_pool_and_free() {
         let mut world = world("192.0.2.10-192.0.2.12");
         let asks = |account, name, last| Request { address: Some(at(last)), ..request(account, name) };
-        world.other_use.insert(at(12));
+        world.other_use.to_mut().insert(at(12));
         world.requests = vec![
             asks("a", "fits", 11),
             asks("b", "foreign", 11),
@@ -593,13 +604,13 @@ mod tests {
         let mut world = world("192.0.2.10-192.0.2.12");
         world.requests = vec![request("a", "web")];
         settle(&mut world);
-        world.claims.clear();
+        world.claims.to_mut().clear();
         world.requests.insert(0, request("b", "older"));
         let decided = settle(&mut world);
         assert_eq!(decided.held, BTreeMap::from([("a/web".into(), at(10)), ("b/older".into(), at(11))]));
     }
 
-    fn worlds() -> impl Strategy<Value = Addresses> {
+    fn worlds() -> impl Strategy<Value = Addresses<'static>> {
         let one = (
             0u8..3,
             0u8..6,
@@ -612,7 +623,7 @@ mod tests {
         (prop::collection::vec(one, 0..10), rest).prop_map(|(requests, (other_use, quota, age))| {
             let mut world = world("192.0.2.10-192.0.2.14");
             world.quota.insert("a0".into(), quota);
-            world.other_use = other_use.into_iter().map(at).collect();
+            world.other_use = Cow::Owned(other_use.into_iter().map(at).collect());
             for (number, (account, pool, address, key, ports, state)) in requests.into_iter().enumerate() {
                 let mut request = request(&format!("a{account}"), &format!("lb{number}"));
                 request.pool = (pool > 0).then(|| "default".into());
@@ -628,7 +639,7 @@ mod tests {
                         name: Arc::clone(&request.name),
                         ports: request.ports.clone(),
                     };
-                    let claim = world.claims.entry(address).or_insert_with(|| Claim {
+                    let claim = world.claims.to_mut().entry(address).or_insert_with(|| Claim {
                         pool: "default".into(),
                         sharing_key: request.sharing_key.clone(),
                         released_at: (state == 2).then_some(1_000_000 - age * 1_000),
@@ -660,12 +671,12 @@ mod tests {
         })
     }
 
-    fn everyone_is_answered(world: &Addresses, decided: &Decided) -> bool {
+    fn everyone_is_answered(world: &Addresses<'_>, decided: &Decided) -> bool {
         let has = |uid: &Arc<str>| decided.claims.values().filter(|claim| claim.holders.contains_key(uid)).count();
         world.requests.iter().all(|request| has(&request.uid) == usize::from(!decided.unmet.contains_key(&request.uid)))
     }
 
-    fn claims_have_an_end(world: &Addresses, decided: &Decided) -> bool {
+    fn claims_have_an_end(world: &Addresses<'_>, decided: &Decided) -> bool {
         let lives = |uid: &Arc<str>| world.requests.iter().any(|request| request.uid == *uid);
         decided
             .claims
@@ -673,7 +684,7 @@ mod tests {
             .all(|claim| claim.holders.keys().all(lives) && claim.holders.is_empty() == claim.released_at.is_some())
     }
 
-    fn other_uses_are_left_alone(world: &Addresses, decided: &Decided) -> bool {
+    fn other_uses_are_left_alone(world: &Addresses<'_>, decided: &Decided) -> bool {
         decided.claims.keys().all(|address| !world.other_use.contains(address))
     }
 
@@ -691,7 +702,7 @@ mod tests {
                 prop_assert!(holds, "broken: {law}\n{world:#?}\n{decided:#?}");
             }
             let settled = settle(&mut world);
-            prop_assert_eq!(&settled.claims, &world.claims, "what is settled stays");
+            prop_assert_eq!(&settled.claims, &*world.claims, "what is settled stays");
             prop_assert_eq!(settled.held.len() + settled.unmet.len(), world.requests.len());
         }
     }

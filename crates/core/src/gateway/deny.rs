@@ -38,6 +38,11 @@ impl fmt::Display for Denied {
     }
 }
 
+/// Why an address cannot be an endpoint in this world; none if it can.
+pub fn denied(world: &World, address: IpAddr) -> Option<Denied> {
+    DenyList::of(world).denies(address)
+}
+
 /// The addresses that are denied in a world.
 pub(super) struct DenyList<'a> {
     settings: &'a Settings,

@@ -148,7 +148,7 @@ pub fn data(bytes: &[u8], version: Version) -> Result<Data<'_>, Malformed> {
     }
 }
 
-/// Reads a ping; its length tells the version.
+/// Reads a ping; its length says which version.
 pub fn ping(bytes: &[u8]) -> Result<Ping, Malformed> {
     let rest = after(bytes, PING)?;
     match rest.len() {

@@ -17,19 +17,21 @@ pub mod prefix;
 mod problem;
 mod quarantine;
 pub mod reserve;
+mod settle;
 #[cfg(test)]
 mod tests;
 mod types;
 pub mod unit;
 mod verdict;
 
-pub use deny::Denied;
+pub use deny::{Denied, denied};
 pub use plan::{
     AccountPlan, Completion, EgwPlan, EndpointPlan, FinalizerChange, GroupPlan, LoadBalancerPlan, NamespaceChange,
     Plan, PrefixPlan, plan,
 };
 pub use problem::Problem;
 pub use quarantine::{Quarantine, Space};
+pub use settle::settle;
 pub use types::{
     Account, Egw, Endpoint, EndpointSpec, Identity, Limits, LoadBalancer, Namespace, NodeConfig, ObjectName,
     PROVIDER_NAMESPACE, ServiceGroup, ServicePrefix, Settings, Tunnel, TunnelEndpoint, World, account_of, namespace_of,

@@ -129,7 +129,7 @@ mod tests {
             (&web, endpoint(tcp, 8080, ""), Some(80), "it listens on the target port"),
             (&web, endpoint(tcp, 8080, "https"), Some(443), "a name comes before a number"),
             (&web, endpoint(udp, 5, ""), Some(443), "there is one UDP port"),
-            (&web, endpoint(tcp, 9999, ""), None, "two TCP ports, and nothing tells them apart"),
+            (&web, endpoint(tcp, 9999, ""), None, "two TCP ports, and both match"),
             (&web, endpoint(tcp, 9999, "quic"), None, "a name of another protocol is no name"),
             (&unnamed, endpoint(tcp, 8080, ""), None, "two ports have the same target"),
             (&[], endpoint(tcp, 8080, ""), None, "there is no port"),

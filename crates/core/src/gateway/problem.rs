@@ -34,7 +34,7 @@ pub enum Problem {
     LoadBalancerNotReady { name: Arc<str> },
     KeysExhausted { what: &'static str, capacity: u32, next: Option<u64> },
     Quota { what: &'static str, limit: u32 },
-    Address(Unmet),
+    Address(Box<Unmet>),
     Outside { address: IpAddr, why: Outside },
     Pending,
     NamespaceTerminating { namespace: Arc<str> },
@@ -51,6 +51,19 @@ pub enum Problem {
 }
 
 impl Problem {
+    /// It goes away by itself when what is under way is done.
+    pub const fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Pending
+                | Self::NotAllocated
+                | Self::EnvoyStarting
+                | Self::DriverDirect
+                | Self::AccountNotReady { .. }
+                | Self::LoadBalancerNotReady { .. }
+        )
+    }
+
     /// The word for conditions, events and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -134,12 +147,12 @@ impl fmt::Display for Problem {
                 write!(f, "spec.auth-creds has {bytes} bytes: use 1 to 16")
             }
             Self::ImageNotAllowed { image } => {
-                write!(f, "image `{image}` is not allowed: use one that matches --envoy-image-allow, or leave it empty")
+                write!(f, "image `{image}` is not allowed here: leave spec.envoy-image empty, or ask the provider to allow it")
             }
             Self::AddressDenied { address, why } => write!(f, "{address} cannot be an endpoint: {why}"),
             Self::EndpointInUse { address } => write!(
                 f,
-                "{address} with this port is an endpoint of another account, and without tunnels the two cannot be told apart"
+                "{address} with this port is an endpoint of another account, and without tunnels their packets would mix: use another address or port"
             ),
             Self::ServiceGroupNotFound { group } => {
                 write!(f, "ServiceGroup `{group}` does not exist in this namespace: create it")

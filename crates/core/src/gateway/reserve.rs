@@ -68,13 +68,16 @@ const MOST_PENDING: usize = 256;
 /// `space` has the parent's counter, and the numbers that were released a short time ago.
 pub fn reserve(parent: &Parent, children: &[Child], mut space: KeySpace) -> Reservations {
     let mut reservations = Reservations::default();
-    let mut carried: BTreeMap<u32, &Holder> = BTreeMap::new();
-    for Child { holder, number } in children {
-        let Some(number) = *number else { continue };
-        if let Some(older) = carried.get(&number) {
-            reservations.duplicates.insert(holder.clone(), (*older).clone());
+    // ascending numbers are few intervals; of children with equal numbers the oldest comes first
+    let numbers = children.iter().enumerate().filter_map(|(at, child)| Some((child.number?, at)));
+    let mut carried: Vec<(u32, usize)> = numbers.collect();
+    carried.sort_unstable();
+    let mut last: Option<(u32, usize)> = None;
+    for (number, at) in carried {
+        if let Some((_, older)) = last.filter(|(same, _)| *same == number) {
+            reservations.duplicates.insert(children[at].holder.clone(), children[older].holder.clone());
         } else {
-            carried.insert(number, holder);
+            last = Some((number, at));
             space.add_live(number);
         }
     }

@@ -132,7 +132,7 @@ impl Default for Limits {
     }
 }
 
-/// What tells an object from others.
+/// Which object it is, and since when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Its uid.

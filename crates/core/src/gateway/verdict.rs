@@ -1,5 +1,7 @@
 //! What is reported of an object: one verdict for each condition.
 
+use std::borrow::Cow;
+
 use super::problem::Problem;
 
 /// A condition of an object.
@@ -47,9 +49,19 @@ pub struct Verdict {
 
 /// The conditions of an object, in the order in which they are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdicts(pub Vec<Verdict>);
+pub struct Verdicts(pub Cow<'static, [Verdict]>);
 
 impl Verdicts {
+    /// What is reported of an endpoint that works, as most do: they share one list.
+    pub(super) const fn working_endpoint() -> Self {
+        const ALL: &[Verdict] = &[
+            Verdict { kind: ConditionKind::Accepted, problem: None },
+            Verdict { kind: ConditionKind::ResolvedRefs, problem: None },
+            Verdict { kind: ConditionKind::Programmed, problem: None },
+        ];
+        Self(Cow::Borrowed(ALL))
+    }
+
     pub(super) fn of<const N: usize>(verdicts: [(ConditionKind, Option<&Problem>); N]) -> Self {
         Self(verdicts.into_iter().map(|(kind, problem)| Verdict { kind, problem: problem.cloned() }).collect())
     }
@@ -57,7 +69,7 @@ impl Verdicts {
     /// Adds the summary: the first that is not true and matters for traffic.
     pub(super) fn summarised(mut self) -> Self {
         let problem = self.first_problem().cloned();
-        self.0.push(Verdict { kind: ConditionKind::Ready, problem });
+        self.0.to_mut().push(Verdict { kind: ConditionKind::Ready, problem });
         self
     }
 

@@ -36,12 +36,13 @@ pub fn plan(world: &World) -> Plan {
     let deny = DenyList::of(world);
     let judged = endpoints::judge(world, &services, &deny);
     let tunnels = tunnels::tunnels(world, &services, &judged);
-    plan.units = units::units(world, &services, &judged);
+    let effects = units::effects(world, &services);
+    plan.units = units::units(&services, &effects, &judged);
 
     report::prefixes(world, &pools.overlaps, &services, &mut plan);
     report::accounts(world, &accounts, &services, &mut plan);
-    report::endpoints(world, &services, judged, &tunnels, &mut plan);
-    report::load_balancers(world, &services, &tunnels, &mut plan);
+    plan.endpoints = report::endpoints(&services, &effects, judged, &tunnels);
+    report::load_balancers(world, &services, &effects, tunnels.by_service, &mut plan);
     report::groups(world, &mut plan);
 
     let is_urgent = accounts.is_urgent || tunnels.reservations.is_urgent;

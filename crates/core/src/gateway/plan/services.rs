@@ -1,5 +1,6 @@
 //! Load balancers: their keys and their addresses.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use super::order::oldest_first;
 pub(super) struct Services<'a> {
     /// Oldest first.
     pub(super) all: Vec<Service<'a>>,
-    /// Positions in `all`.
-    pub(super) by_name: BTreeMap<&'a ObjectName, usize>,
+    /// Positions in `all`, in the order of names.
+    pub(super) by_name: Vec<(&'a ObjectName, usize)>,
     pub(super) by_account: BTreeMap<Arc<str>, AccountServices>,
     pub(super) addresses: Decided,
     pub(super) live: BTreeMap<Space, BTreeSet<u32>>,
@@ -45,8 +46,12 @@ pub(super) struct Service<'a> {
     /// The prefix that its group names, if that exists.
     pub(super) pool: Option<Arc<str>>,
     pub(super) image: Arc<str>,
+    /// For whom its numbers are.
+    pub(super) holder: Holder,
     /// The key that is reserved for it.
     pub(super) granted: Option<u16>,
+    /// The address that it carries and has a claim for.
+    pub(super) held: Option<IpAddr>,
     /// Its Envoy has let go of it, or it was never there.
     pub(super) is_released: bool,
 }
@@ -56,21 +61,13 @@ impl Service<'_> {
     pub(super) fn is_served(&self) -> bool {
         self.refused.is_none() && self.object.key.is_some() && !self.object.identity.is_terminating()
     }
-
-    fn holder(&self) -> Holder {
-        self.object.holder(self.name, None)
-    }
 }
 
-impl<'a> Services<'a> {
-    pub(super) fn get(&self, name: &ObjectName) -> Option<&Service<'a>> {
-        self.by_name.get(name).map(|position| &self.all[*position])
-    }
-
-    /// The address that it carries and has a claim for.
-    pub(super) fn held(&self, service: &Service<'_>) -> Option<IpAddr> {
-        let held = self.addresses.held.get(&service.object.identity.uid).copied();
-        held.filter(|held| service.object.address == Some(*held))
+impl Services<'_> {
+    /// The position of a load balancer in `all`.
+    pub(super) fn position(&self, name: &ObjectName) -> Option<usize> {
+        let found = self.by_name.binary_search_by(|(other, _)| (*other).cmp(name)).ok()?;
+        Some(self.by_name[found].1)
     }
 }
 
@@ -94,12 +91,15 @@ pub(super) fn services<'a>(world: &'a World, accounts: &Accounts, pools: BTreeMa
     }
     let addresses = assign(&addresses(world, pools, &all));
     for service in &mut all {
-        if service.refused.is_none() && service.unallocated.is_none() {
+        let held = addresses.held.get(&service.object.identity.uid).copied();
+        service.held = held.filter(|held| service.object.address == Some(*held));
+        if !addresses.unmet.is_empty() && service.refused.is_none() && service.unallocated.is_none() {
             let unmet = addresses.unmet.get(&service.object.identity.uid);
-            service.unallocated = unmet.cloned().map(Problem::Address);
+            service.unallocated = unmet.map(|unmet| Problem::Address(Box::new(unmet.clone())));
         }
     }
-    let by_name = all.iter().enumerate().map(|(position, service)| (service.name, position)).collect();
+    let mut by_name: Vec<_> = all.iter().enumerate().map(|(position, service)| (service.name, position)).collect();
+    by_name.sort_unstable();
     Services { all, by_name, by_account, addresses, live }
 }
 
@@ -132,7 +132,9 @@ fn judged<'a>(
         unallocated: None,
         pool,
         image: group.map(|group| Arc::clone(&group.image)).unwrap_or_default(),
+        holder: object.holder(name, None),
         granted: None,
+        held: None,
         is_released: deletion::is_released(world, name, object),
     }
 }
@@ -196,7 +198,7 @@ fn keys(
     // reservations that are written already come first: they were within the limit
     let waiting: Vec<usize> = members.iter().copied().filter(|at| waits(&all[*at])).collect();
     let (pending, others): (Vec<usize>, Vec<usize>) =
-        waiting.into_iter().partition(|at| account.services.pending.contains_key(&all[*at].holder()));
+        waiting.into_iter().partition(|at| account.services.pending.contains_key(&all[*at].holder));
     let mut admitted = BTreeSet::new();
     for at in pending.into_iter().chain(others) {
         if room == 0 {
@@ -208,7 +210,7 @@ fn keys(
         }
     }
     let takes_part = |at: &usize| is_of_account(&all[*at]) || admitted.contains(at);
-    let child = |at: usize| Child { holder: all[at].holder(), number: carried(&all[at]) };
+    let child = |at: usize| Child { holder: all[at].holder.clone(), number: carried(&all[at]) };
     let children: Vec<Child> = members.iter().copied().filter(takes_part).map(child).collect();
     let space = Space::Services(Arc::clone(&account.identity.uid));
     let numbers = KeySpace::keys(u16::try_from(account.services.counter).unwrap_or(u16::MAX));
@@ -216,11 +218,11 @@ fn keys(
     let reservations = reserve(&account.services, &children, numbers);
     for at in members {
         let service = &mut all[*at];
-        let holder = service.holder();
-        service.granted = reservations.granted.get(&holder).and_then(|number| u16::try_from(*number).ok());
-        if let (Some(older), Some(number)) = (reservations.duplicates.get(&holder), service.object.key) {
+        let holder = &service.holder;
+        service.granted = reservations.granted.get(holder).and_then(|number| u16::try_from(*number).ok());
+        if let (Some(older), Some(number)) = (reservations.duplicates.get(holder), service.object.key) {
             service.refused = Some(Problem::DuplicateKey { number, other: Arc::clone(&older.object) });
-        } else if reservations.exhausted.contains(&holder) {
+        } else if reservations.exhausted.contains(holder) {
             let exhausted = accounts::exhausted(world, &space, "keys of the account", u16::MAX.into());
             service.unallocated = Some(exhausted);
         } else if service.object.key.is_none() && service.granted.is_none() && service.unallocated.is_none() {
@@ -230,42 +232,43 @@ fn keys(
     (Some(reservations), live)
 }
 
-fn addresses(world: &World, pools: BTreeMap<Arc<str>, Pool>, all: &[Service<'_>]) -> Addresses {
-    let holders: BTreeMap<&str, BTreeSet<IpAddr>> = {
-        let mut holders: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
-        for (address, claim) in &world.claims {
-            for uid in claim.holders.keys() {
-                holders.entry(uid).or_default().insert(*address);
-            }
-        }
-        holders
-    };
+fn addresses<'a>(world: &'a World, pools: BTreeMap<Arc<str>, Pool>, all: &[Service<'_>]) -> Addresses<'a> {
+    let is_going = |service: &Service<'_>| service.object.identity.is_terminating();
+    // only those that are being deleted may hold an address which they do not carry
+    let is_any_going = all.iter().any(is_going);
+    let claims = world.claims.values().filter(|_| is_any_going);
+    let holders: BTreeSet<&str> = claims.flat_map(|claim| claim.holders.keys()).map(|uid| &**uid).collect();
     let request = |service: &Service<'_>| {
         let Service { name, object, refused, unresolved, granted, is_released, .. } = service;
         let uid = &object.identity.uid;
         // only a claim proves that an address was given: a tenant can write anything into its own objects
-        let claimed = holders.get(&**uid);
-        let is_allocated = claimed.is_some_and(|claimed| object.address.is_some_and(|own| claimed.contains(&own)));
-        let is_eligible = refused.is_none() && unresolved.is_none() && (object.key.is_some() || granted.is_some());
-        let takes_part = if object.identity.is_terminating() { !is_released } else { is_eligible };
-        (takes_part && (claimed.is_some() || !object.identity.is_terminating()) || (is_allocated && !is_released)).then(
-            || Request {
-                uid: Arc::clone(uid),
-                account: account_of(&name.namespace).unwrap_or_default().into(),
-                name: Arc::clone(&name.name),
-                pool: service.pool.clone(),
-                address: object.address,
-                is_allocated,
-                sharing_key: object.sharing_key.clone(),
-                ports: object.ports.iter().map(|port| port.number).collect(),
-            },
-        )
+        let claim = object.address.and_then(|own| world.claims.get(&own));
+        let is_allocated = claim.is_some_and(|claim| claim.holders.contains_key(uid));
+        let takes_part = if is_going(service) {
+            !is_released && holders.contains(&**uid)
+        } else {
+            refused.is_none() && unresolved.is_none() && (object.key.is_some() || granted.is_some())
+        };
+        let account = || match service.account {
+            Some((account, _)) => Arc::clone(account),
+            None => account_of(&name.namespace).unwrap_or_default().into(),
+        };
+        (takes_part || (is_allocated && !is_released)).then(|| Request {
+            uid: Arc::clone(uid),
+            account: account(),
+            name: Arc::clone(&name.name),
+            pool: service.pool.clone(),
+            address: object.address,
+            is_allocated,
+            sharing_key: object.sharing_key.clone(),
+            ports: object.ports.iter().map(|port| port.number).collect(),
+        })
     };
     Addresses {
         pools,
         requests: all.iter().filter_map(request).collect(),
-        claims: world.claims.clone(),
-        other_use: world.other_use.clone(),
+        claims: Cow::Borrowed(&world.claims),
+        other_use: Cow::Borrowed(&world.other_use),
         quota: world.accounts.iter().map(|(name, account)| (Arc::clone(name), account.limits.addresses)).collect(),
         now: world.now,
         quarantine: world.settings.address_quarantine,

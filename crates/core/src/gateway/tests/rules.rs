@@ -7,7 +7,7 @@ use super::super::addresses::{Claim, Holding};
 use super::super::keys::GueKey;
 use super::super::reserve::Parent;
 use super::super::unit::{Report, State};
-use super::super::{ConditionKind, LoadBalancer, Plan, World, plan};
+use super::super::{ConditionKind, LoadBalancer, Plan, World, plan, settle};
 use super::build::{endpoint, load_balancer, name, port, world};
 
 fn reason(planned: &Plan, account: &str, balancer: &str, kind: ConditionKind) -> &'static str {
@@ -57,6 +57,20 @@ fn a_plan_of_a_converged_world_changes_nothing() {
     assert_eq!(first.claims, world.claims);
     assert_eq!(balancer.verdicts.first_problem(), None);
     assert!(first.endpoints.values().all(|endpoint| endpoint.verdicts.first_problem().is_none()));
+}
+
+#[test]
+fn a_settled_world_shows_which_keys_and_addresses_new_objects_would_get() {
+    let mut world = world("192.0.2.8/29", &["a"]);
+    world.load_balancers.insert(name("a", "lb"), load_balancer("lb", 10));
+    world.endpoints.entry(name("a", "lb")).or_default().insert("e".into(), endpoint("e", 1, 1));
+    let (after, planned) = settle(world);
+    assert_eq!(after.accounts["a"].key, Some(1));
+    let balancer = &after.load_balancers[&name("a", "lb")];
+    assert_eq!((balancer.key, balancer.address), (Some(65537), Some([192, 0, 2, 8].into())));
+    assert_eq!(balancer.tunnels.values().map(|tunnel| tunnel.id).collect::<Vec<_>>(), [1]);
+    assert_eq!(planned.units.values().map(|unit| unit.listeners.len()).collect::<Vec<_>>(), [1]);
+    assert_eq!(settle(after).1, planned, "nothing more would change");
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(in super::super) fn accounts(world: &World, accounts: &Accounts, services: &
             planned.verdicts = verdicts(account, problem.as_ref());
             let problem = waits.then(|| Problem::HasLoadBalancers { account: Arc::clone(name), count: left });
             let problem = problem.or_else(|| Some(Problem::AccountTerminating { account: Arc::clone(name) }));
-            planned.verdicts.0.push(Verdict { kind: ConditionKind::Ready, problem });
+            planned.verdicts.0.to_mut().push(Verdict { kind: ConditionKind::Ready, problem });
         } else {
             if account.problem.is_none() {
                 match world.namespaces.get(&namespace) {

@@ -1,47 +1,53 @@
 //! Endpoints: their conditions, and the values of their load balancer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::super::problem::Problem;
-use super::super::super::types::{ObjectName, World};
+use super::super::super::types::ObjectName;
 use super::super::super::verdict::{ConditionKind, Verdicts};
-use super::super::endpoints::{Judged, Judgement, Refused};
-use super::super::result::{EndpointPlan, Plan};
+use super::super::endpoints::{Judged, JudgedEndpoints, Judgement, Refused};
+use super::super::result::EndpointPlan;
 use super::super::services::Services;
 use super::super::tunnels::Tunnels;
-use super::super::units;
+use super::super::units::{self, Effect};
 
 pub(in super::super) fn endpoints(
-    world: &World,
     services: &Services<'_>,
+    effects: &[Effect<'_>],
     judged: Judged<'_>,
     tunnels: &Tunnels,
-    plan: &mut Plan,
-) {
-    for (load_balancer, endpoints) in judged {
-        let service = services.get(load_balancer);
+) -> BTreeMap<ObjectName, EndpointPlan> {
+    let mut all = Vec::with_capacity(judged.all.iter().map(|one| one.endpoints.len()).sum());
+    for JudgedEndpoints { load_balancer, service: position, endpoints } in judged.all {
+        let service = position.map(|position| &services.all[position]);
+        let effect = position.map(|position| &effects[position]);
+        let tunnels = position.map(|position| &tunnels.by_service[position].wanted);
         let is_deleted = service.is_some_and(|service| {
             service.object.identity.is_terminating() && service.object.identity.has_finalizer && service.is_released
         });
         let key = service.and_then(|service| service.object.key);
         for (name, Judgement { object, used }) in endpoints {
-            let tunnel = object.spec.as_ref().ok().and_then(|spec| tunnels.of(load_balancer).wanted.get(&spec.node));
+            let tunnel = object.spec.as_ref().ok().and_then(|spec| tunnels?.get(&spec.node));
             let (refused, unresolved) = match &used {
                 Ok(_) => (None, None),
                 Err(Refused::NotAccepted(problem)) => (Some(problem), None),
                 Err(Refused::Unresolved(problem)) => (None, Some(problem)),
             };
-            let programmed = match (&used, service) {
-                (Ok(used), Some(service)) => units::endpoint_programmed(world, services, service, used),
+            let programmed = match (&used, service.zip(effect)) {
+                (Ok(used), Some((service, effect))) => units::endpoint_programmed(effect, service, used),
                 _ => Some(Problem::NotAllocated),
             };
             let programmed = programmed.filter(|_| refused.is_none() && unresolved.is_none());
             let programmed = programmed.or_else(|| refused.or(unresolved).cloned());
-            let verdicts = Verdicts::of([
-                (ConditionKind::Accepted, refused),
-                (ConditionKind::ResolvedRefs, unresolved),
-                (ConditionKind::Programmed, programmed.as_ref()),
-            ]);
+            let verdicts = match &programmed {
+                None => Verdicts::working_endpoint(),
+                Some(programmed) => Verdicts::of([
+                    (ConditionKind::Accepted, refused),
+                    (ConditionKind::ResolvedRefs, unresolved),
+                    (ConditionKind::Programmed, Some(programmed)),
+                ]),
+            };
             let planned = EndpointPlan {
                 verdicts,
                 key,
@@ -50,7 +56,8 @@ pub(in super::super) fn endpoints(
                 drops_finalizer: object.identity.has_finalizer,
             };
             let namespace = Arc::clone(&load_balancer.namespace);
-            plan.endpoints.insert(ObjectName { namespace, name: Arc::clone(name) }, planned);
+            all.push((ObjectName { namespace, name: Arc::clone(name) }, planned));
         }
     }
+    all.into_iter().collect()
 }

@@ -1,5 +1,6 @@
 //! Load balancers: their conditions, and what is written into them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::super::super::addresses::Moment;
@@ -9,11 +10,21 @@ use super::super::super::types::World;
 use super::super::super::verdict::{ConditionKind, Verdicts};
 use super::super::result::{Completion, LoadBalancerPlan, Plan};
 use super::super::services::{Service, Services};
-use super::super::tunnels::Tunnels;
-use super::super::units;
+use super::super::tunnels::OfLoadBalancer;
+use super::super::units::{self, Effect};
 
-pub(in super::super) fn load_balancers(world: &World, services: &Services<'_>, tunnels: &Tunnels, plan: &mut Plan) {
-    for service in &services.all {
+pub(in super::super) fn load_balancers(
+    world: &World,
+    services: &Services<'_>,
+    effects: &[Effect<'_>],
+    tunnels: Vec<OfLoadBalancer>,
+    plan: &mut Plan,
+) {
+    let is_any_going = services.all.iter().any(|service| service.object.identity.is_terminating());
+    let claims = world.claims.values().filter(|_| is_any_going);
+    let holders: BTreeSet<&str> = claims.flat_map(|claim| claim.holders.keys()).map(|uid| &**uid).collect();
+    let mut all = Vec::with_capacity(services.all.len());
+    for ((service, effect), of_load_balancer) in services.all.iter().zip(effects).zip(tunnels) {
         let Service { name, object, refused, unresolved, .. } = service;
         let uid = &object.identity.uid;
         let held = services.addresses.held.get(uid).copied();
@@ -23,8 +34,7 @@ pub(in super::super) fn load_balancers(world: &World, services: &Services<'_>, t
         let unallocated = refused.as_ref().map(|_| Problem::NotAllocated).filter(|_| waits).or(unallocated);
         let outside = services.addresses.outside.get(uid).zip(object.address);
         let outside = outside.map(|(why, address)| Problem::Outside { address, why: *why });
-        let programmed = units::programmed(world, services, service);
-        let of_load_balancer = tunnels.of(name);
+        let programmed = units::programmed(effect, service);
         let verdicts = Verdicts::of([
             (ConditionKind::Accepted, refused.as_ref()),
             (ConditionKind::ResolvedRefs, unresolved.as_ref()),
@@ -36,14 +46,15 @@ pub(in super::super) fn load_balancers(world: &World, services: &Services<'_>, t
         let planned = LoadBalancerPlan {
             verdicts: summarised(verdicts, service),
             completion,
-            is_finished: is_finished(world, service),
+            is_finished: is_finished(world, service, &holders),
             is_deleted: false,
-            tunnels: of_load_balancer.wanted.clone(),
-            unit: units::unit_of(services, service),
+            tunnels: of_load_balancer.wanted,
+            unit: effect.unit.clone(),
         };
         plan.wake_at(deadline(world, service));
-        plan.load_balancers.insert((*name).clone(), planned);
+        all.push(((*name).clone(), planned));
     }
+    plan.load_balancers = all.into_iter().collect();
 }
 
 /// A load balancer that works is ready although what it names is gone.
@@ -51,11 +62,11 @@ fn summarised(verdicts: Verdicts, service: &Service<'_>) -> Verdicts {
     let works = service.refused.is_none() && verdicts.problem(ConditionKind::Allocated).is_none();
     let mut summary = verdicts.clone();
     if works {
-        summary.0.retain(|verdict| verdict.kind != ConditionKind::ResolvedRefs);
+        summary.0.to_mut().retain(|verdict| verdict.kind != ConditionKind::ResolvedRefs);
     }
-    let ready = summary.summarised().0.pop();
+    let ready = summary.summarised().0.last().cloned();
     let mut verdicts = verdicts;
-    verdicts.0.extend(ready);
+    verdicts.0.to_mut().extend(ready);
     verdicts
 }
 
@@ -78,11 +89,11 @@ fn completion(service: &Service<'_>, held: Option<IpAddr>) -> Option<Completion>
 }
 
 /// True if nothing is left of a load balancer but itself.
-fn is_finished(world: &World, service: &Service<'_>) -> bool {
+fn is_finished(world: &World, service: &Service<'_>, holders: &BTreeSet<&str>) -> bool {
     let identity = &service.object.identity;
     let is_going = identity.is_terminating() && identity.has_finalizer && service.is_released;
     let has_endpoints = world.endpoints.get(service.name).is_some_and(|endpoints| !endpoints.is_empty());
-    is_going && !has_endpoints && !world.claims.values().any(|claim| claim.holders.contains_key(&identity.uid))
+    is_going && !has_endpoints && !holders.contains(&*identity.uid)
 }
 
 /// When a deletion goes on although its Envoy does not answer.
