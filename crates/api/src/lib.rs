@@ -14,7 +14,7 @@
 //! | mesh | `l7mp.io/v1` | VirtualService, Route, Target, Rule |
 //! | all | `portolan.dev/v1alpha1` | AddressClaim: one object per address at the edge |
 //!
-//! Each capability brings its kinds, one file per kind. Beside them stand the words that more than one place
+//! Each capability has its kinds, one file per kind. Beside them stand the words that more than one place
 //! must spell alike: labels, annotations, finalizers, condition types and reasons.
 //!
 //! A field's documentation is what `kubectl explain` prints: what the field does, its default, and what empty
@@ -87,13 +87,10 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         mesh::Rule::crd(),
         mirror::RemoteCluster::crd(),
     ]
+    .into_iter()
+    .chain(gateway::crds())
     .map(schema::finished)
-    .into()
-}
-
-/// The definitions of gateway's kinds. They are not installed yet: the operator does not offer the capability.
-pub fn gateway_crds() -> Vec<CustomResourceDefinition> {
-    gateway::crds().map(schema::finished).into()
+    .collect()
 }
 
 /// The definitions of the Multi-Cluster Services API. They belong to Kubernetes and not to us, so they are installed only

@@ -46,6 +46,18 @@ pub mod gateway {
     pub const ALLOW_PINNED: &str = "portolan.dev/allow-pinned";
 }
 
+/// Gateway client: words of ours.
+pub mod gateway_client {
+    /// `spec.loadBalancerClass` of Services that a gateway is to serve.
+    pub const CLASS: &str = "portolan.dev/gateway";
+    /// Holds a Service until its load balancer at the gateway is gone.
+    pub const FINALIZER: &str = "portolan.dev/gateway-client";
+    /// Condition type on Services: the gateway has everything of it.
+    pub const ANNOUNCED: &str = "portolan.dev/GatewayAnnounced";
+    /// Condition type on Services: nothing that it asks for is left out. Absent while there never was such a thing.
+    pub const HONOURED: &str = "portolan.dev/GatewayFieldsHonoured";
+}
+
 /// Mirror: words of the original and ours.
 pub mod mirror {
     /// Label on a local Service: `"true"` asks for its endpoints to be kept, `managed-resource` is a mirror. Annotation

@@ -35,7 +35,8 @@ pub struct ServiceGroupSpec {
     #[serde(default = "prefix")]
     #[schemars(schema_with = "prefixes")]
     pub service_prefix: String,
-    /// What clients' nodes prove themselves with in tunnels: 1 to 16 bytes. Prefer `auth-creds-secret`.
+    /// What clients' nodes prove themselves with in tunnels: 1 to 16 bytes. Prefer `auth-creds-secret`. It is kept for
+    /// the tunnel drivers; the `direct` driver has no tunnels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16))]
     pub auth_creds: Option<String>,
@@ -43,7 +44,8 @@ pub struct ServiceGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub auth_creds_secret: Option<String>,
-    /// The image of Envoy pods. Empty means what the operator's flag `--envoy-image` says.
+    /// The image of Envoy pods, one that the operator allows. This version runs Envoys as processes and allows none: leave
+    /// it empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub envoy_image: Option<String>,
