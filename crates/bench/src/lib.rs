@@ -118,6 +118,12 @@ impl Bench {
         row.contains(&self.only)
     }
 
+    /// Whether a row of this name was asked for by [`only`](Self::with_arguments): for rows that take too long to be
+    /// measured each time.
+    pub fn names(&self, row: &str) -> bool {
+        !self.only.is_empty() && self.wants(row)
+    }
+
     /// Measures CPU time per `unit` on both sides; the goal is on the ratio, or on our own value in nanoseconds.
     pub fn compare<'a>(
         &mut self,
@@ -210,6 +216,22 @@ impl Bench {
     /// Adds a figure that was measured by other means, such as a number of requests: it has no spread.
     pub fn count(&mut self, name: &str, unit: &str, goal: Goal, value: f64) -> anyhow::Result<()> {
         if self.wants(name) { self.add(Row::alone(name, unit.to_owned(), value, 0.0, goal)) } else { Ok(()) }
+    }
+
+    /// The same, with a figure of another program beside it that others have published, on another machine.
+    pub fn count_beside(
+        &mut self,
+        name: &str,
+        unit: &str,
+        goal: Goal,
+        value: f64,
+        (against, other): (&str, f64),
+    ) -> anyhow::Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
+        let row = Row::alone(name, unit.to_owned(), value, 0.0, goal);
+        self.add(Row { against: Some(format!("{against} (published)")), other: Some(other), ..row })
     }
 
     /// Prints the table, writes the JSON if it was asked for and no row was refused, and gives the verdict.

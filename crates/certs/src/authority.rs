@@ -6,11 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::Error;
 use crate::verify::{provider, server_name, since_epoch, verify};
@@ -95,6 +96,14 @@ impl CertificateAuthority {
         self.sign(params, ExtendedKeyUsagePurpose::ClientAuth, now, validity)
     }
 
+    /// Signs a client certificate for what a URI names.
+    pub fn sign_client_uri(&self, uri: &str, now: Timestamp, validity: Duration) -> Result<SignedCertificate, Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+        self.sign(params, ExtendedKeyUsagePurpose::ClientAuth, now, validity)
+    }
+
     /// Whether this authority can sign something that a client accepts: false when it is damaged or has expired.
     pub fn works(&self, now: Timestamp) -> bool {
         self.sign_server("check", &["check.invalid".to_owned()], now, CLOCK_SKEW).is_ok()
@@ -136,6 +145,19 @@ impl CertificateAuthority {
 }
 
 impl SignedCertificate {
+    /// Reads what was signed before, in PEM; none if it is damaged, or if certificate and key do not belong together.
+    pub fn read(certificate: String, key: String) -> Option<Self> {
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).ok()?;
+        let (_, parsed) = X509Certificate::from_der(&der).ok()?;
+        let authority = parsed.issuer().iter_common_name().last()?.as_str().ok()?.to_owned();
+        let at = |seconds| Timestamp::from_second(seconds).ok();
+        let validity = parsed.validity();
+        let made = later(at(validity.not_before.timestamp())?, CLOCK_SKEW);
+        let expires = at(validity.not_after.timestamp())?;
+        let read = Self { authority, made, expires, certificate, key };
+        read.certified_key().is_ok().then_some(read)
+    }
+
     /// When its successor should be signed: after two thirds of its life.
     pub fn renew_at(&self) -> Timestamp {
         two_thirds(self.made, self.expires)
@@ -239,6 +261,18 @@ mod tests {
         assert!(!CertificateAuthority { certificate: "garbage".to_owned(), ..good.clone() }.works(now));
         assert!(!CertificateAuthority { key: "garbage".to_owned(), ..good.clone() }.works(now));
         assert!(!good.works(now + 61 * DAY), "expired");
+    }
+
+    #[test]
+    fn what_was_signed_is_read_back_unless_it_is_damaged() {
+        let authority = CertificateAuthority::new("test", now(), 365 * DAY).unwrap();
+        let signed = authority.sign_client_uri("egw://unit/egw-acme/web", now(), 30 * DAY).unwrap();
+        let read = |certificate: &str, key: &str| SignedCertificate::read(certificate.to_owned(), key.to_owned());
+        let back = read(&signed.certificate, &signed.key).unwrap();
+        assert_eq!((back.authority, back.made, back.expires), (signed.authority, signed.made, signed.expires));
+        let other = authority.sign_client_uri("egw://unit/egw-acme/web", now(), DAY).unwrap();
+        assert!(read(&signed.certificate, &other.key).is_none(), "another's key");
+        assert!(read("", &signed.key).is_none() && read(&signed.certificate, "").is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Whom a client certificate names. The TLS layer has verified it; this only reads its subject.
 
-use x509_parser::prelude::{AttributeTypeAndValue, FromDer, X509Certificate};
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer, GeneralName, X509Certificate};
 
 /// The subject of a client certificate, as Kubernetes reads it: a user and its groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,6 +19,17 @@ impl Identity {
         let organizations = subject.iter_organization().filter_map(text).collect();
         (!common_name.is_empty()).then_some(Self { common_name, organizations })
     }
+}
+
+/// The URIs that a certificate in DER names.
+pub fn uri_names(certificate: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let uri = |name: &GeneralName<'_>| {
+        let GeneralName::URI(uri) = name else { return None };
+        Some((*uri).to_owned())
+    };
+    names.value.general_names.iter().filter_map(uri).collect()
 }
 
 #[cfg(test)]
@@ -47,6 +58,16 @@ mod tests {
 
         assert_eq!(subject.common_name, "alice");
         assert_eq!(subject.organizations, ["system:masters", "dev"]);
+    }
+
+    #[test]
+    fn a_client_certificate_may_name_a_uri() {
+        let (now, hour) = (Timestamp::now(), Duration::from_hours(1));
+        let authority = CertificateAuthority::new("test", now, hour).unwrap();
+        let signed = authority.sign_client_uri("egw://unit/egw-acme/web", now, hour).unwrap();
+        assert_eq!(uri_names(&signed.der().unwrap()), ["egw://unit/egw-acme/web"]);
+        let other = authority.sign_client("alice", None, now, hour).unwrap();
+        assert!(uri_names(&other.der().unwrap()).is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod identity;
 mod verify;
 
 pub use authority::{CertificateAuthority, SignedCertificate, later};
-pub use identity::Identity;
+pub use identity::{Identity, uri_names};
 pub use verify::{provider, roots, server_name, verify};
 
 /// Why a certificate could not be made or used.

@@ -5,6 +5,7 @@
 
 pub mod cloud;
 pub mod envoy;
+pub mod gateway;
 pub mod gke;
 pub mod kubeconfig;
 pub mod l7mp;

@@ -80,6 +80,12 @@ impl Program {
     }
 }
 
+/// Kills a process that something under test has started.
+pub fn kill(id: u32) -> anyhow::Result<()> {
+    let id = Pid::from_raw(id.try_into()?).context("0 is no process")?;
+    rustix::process::kill_process(id, Signal::KILL).context("killing a process failed")
+}
+
 /// Builds an example of a package and gives its path: `cargo test` builds examples only when it runs all tests, and a
 /// stale one would test the code of yesterday.
 pub fn example(package: &str, name: &str) -> anyhow::Result<PathBuf> {

@@ -9,7 +9,7 @@ use portolan_core::gateway::unit::{Report, State, UnitId};
 
 use super::{Proxies, Units};
 
-/// Accepts every unit at once, unless told to reject, to crash or to keep on draining.
+/// Accepts every unit at once, unless a test has it reject, crash or keep on draining.
 #[derive(Clone)]
 pub struct MemoryProxies {
     inner: Arc<Mutex<Inner>>,

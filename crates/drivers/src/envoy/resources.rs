@@ -4,7 +4,7 @@
 //! after every restart.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use portolan_core::gateway::ports::{PortNumber, Protocol};
@@ -99,12 +99,25 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Makes the resources of a unit.
+    /// Makes the resources of a unit that listens on its public address.
     pub(crate) fn of(id: &UnitId, unit: &Arc<Unit>) -> Self {
+        Self::listening_on(unit.address, id, unit)
+    }
+
+    /// Makes the resources of a unit that listens on any address, where packets to the public one are sent to it.
+    pub(crate) fn in_container(id: &UnitId, unit: &Arc<Unit>) -> Self {
+        let any: IpAddr = match unit.address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self::listening_on(any, id, unit)
+    }
+
+    fn listening_on(address: IpAddr, id: &UnitId, unit: &Arc<Unit>) -> Self {
         let mut all = Self { unit: Some(Arc::clone(unit)), ..Self::empty() };
         for (port, from) in &unit.listeners {
             let cluster_name: Arc<str> = format!("{}/{}/{port}", id.namespace, from.load_balancer).into();
-            let public = SocketAddr::new(unit.address, port.port);
+            let public = SocketAddr::new(address, port.port);
             let listener = listener(*port, public, &cluster_name);
             let (cluster, assignment) = (cluster(*port, &cluster_name), assignment(*port, &cluster_name, from));
             all.listeners.insert(port.to_string().into(), Resource::new(*port, &listener));

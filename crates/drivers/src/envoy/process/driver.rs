@@ -1,4 +1,4 @@
-//! Starts a task for each unit that is wanted, and tells it what its unit is to have.
+//! Starts a task for each unit that is wanted, and passes on what its unit is to have.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -27,7 +27,7 @@ pub struct Driver {
 }
 
 struct RunningUnit {
-    /// What it was last told to serve.
+    /// What it was last asked to serve.
     unit: Arc<Unit>,
     orders: watch::Sender<Order>,
     task: AbortHandle,

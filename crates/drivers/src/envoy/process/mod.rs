@@ -3,14 +3,13 @@
 //! ```text
 //! ProcessProxies  the handle           -->  Status   of each unit, shared with
 //! Driver          starts and ends      -->  runner   one unit: its folder, its socket, its process
-//!                                           '--> binary, bootstrap, folder, spawn
+//!                                           '--> binary, folder, spawn
 //! ```
 //!
 //! A unit has a folder of mode 0700 with its bootstrap, its log and two sockets: one that Envoy is configured over, and
 //! its admin interface, which is nowhere else. An Envoy ends with the process that started it, whatever ends that.
 
 mod binary;
-mod bootstrap;
 mod driver;
 mod error;
 mod folder;

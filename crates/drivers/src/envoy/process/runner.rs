@@ -14,13 +14,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::binary::{Finder, Programs};
-use super::bootstrap::bootstrap;
 use super::folder::UnitFolder;
 use super::options::ProcessOptions;
 use super::spawn::{Program, Spawner};
 use super::status::{ProcessState, Status};
-use crate::envoy::State;
 use crate::envoy::xds::{Feed, Order, serve};
+use crate::envoy::{State, bootstrap};
 
 /// The first pause before an Envoy is started again, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
@@ -97,7 +96,7 @@ impl Runner {
     }
 
     async fn start(&self, programs: &Programs, folder: &UnitFolder) -> io::Result<Child> {
-        let bootstrap = bootstrap(&self.unit, &folder.xds_socket(), &folder.admin_socket());
+        let bootstrap = bootstrap::of_process(&self.unit, &folder.xds_socket(), &folder.admin_socket());
         std::fs::write(folder.bootstrap(), bootstrap.to_string())?;
         let drain = self.options.drain.as_secs().to_string();
         let flags = ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning", "--drain-time-s", &drain];

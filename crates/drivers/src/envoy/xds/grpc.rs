@@ -62,7 +62,7 @@ impl Status {
 pub(super) enum CallError {
     /// The client has gone.
     Gone,
-    /// It is told why.
+    /// The answer says why.
     Ended(Status),
 }
 

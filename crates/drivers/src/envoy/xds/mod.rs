@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use super::resources::Snapshot;
 pub(super) use progress::Progress;
-pub(super) use server::serve;
+pub(super) use server::{serve, serve_connection};
 
 /// What the Envoys of a unit are to have.
 #[derive(Debug, Clone)]

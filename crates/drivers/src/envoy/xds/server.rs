@@ -33,7 +33,7 @@ pub(in crate::envoy) async fn serve(listener: UnixListener, feed: Feed) -> std::
 }
 
 /// Serves a connection of this unit's Envoy.
-pub(super) async fn serve_connection(io: impl AsyncRead + AsyncWrite + Unpin, feed: Feed) {
+pub(in crate::envoy) async fn serve_connection(io: impl AsyncRead + AsyncWrite + Unpin, feed: Feed) {
     let handshake = h2::server::Builder::new().max_concurrent_streams(MAX_CALLS).handshake(io).await;
     let Ok(mut connection) = handshake else { return };
     let mut calls = FuturesUnordered::new();

@@ -48,7 +48,7 @@ async fn udp_is_udp() {
         (port(Protocol::Udp, 8054), "dns", &[udp.address]),
     ];
     lab.serve(&id(), &unit(address, listeners)).await;
-    // more than Envoy takes unless told: 1,500 bytes
+    // more than Envoy takes by default: 1,500 bytes
     for length in [1, 1_400, 9_000] {
         assert_eq!(ask_udp((address, 8053).into(), length).await, vec![b'u'; length]);
     }
