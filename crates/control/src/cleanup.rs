@@ -12,6 +12,7 @@ use kube::{Client, ResourceExt as _};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 
+use crate::runtime::authority::delete_authority;
 use crate::runtime::capability::{Capability, Kind, Leftover};
 use crate::runtime::fence::fenced;
 use crate::runtime::lease::{self, Elector, Leadership};
@@ -67,11 +68,11 @@ pub enum Error {
     Lease { lease: String, cause: Box<kube::Error> },
 }
 
-/// What the capabilities have left, without removing anything.
-pub async fn find(table: &[&Capability], client: &Client) -> Result<Vec<Found>, Error> {
+/// What the capabilities of an operator in this namespace have left, without removing anything.
+pub async fn find(table: &[&Capability], client: &Client, namespace: &str) -> Result<Vec<Found>, Error> {
     let mut found = Vec::new();
     for (kind, leftover) in leftovers(table) {
-        let objects = list(client, kind, leftover).await?.len();
+        let objects = list(client, kind, leftover, namespace).await?.len();
         found.push(Found::new(kind, leftover, objects));
     }
     Ok(found)
@@ -94,10 +95,10 @@ pub async fn run(
             return Err(not_taken(client, options).await);
         }
         for (kind, leftover) in leftovers(table) {
-            let objects = remove(&fenced, kind, leftover).await?;
+            let objects = remove(&fenced, kind, leftover, &lease.namespace).await?;
             tell(Found::new(kind, leftover, objects));
         }
-        let secret = webhook::delete_authority(&fenced, &lease.namespace, webhook_secret).await;
+        let secret = delete_authority(&fenced, &lease.namespace, webhook_secret, webhook::PURPOSE).await;
         secret.map_err(|cause| Error::Secret { name: webhook_secret.clone(), cause: Box::new(cause) })
     };
     let removed = removed.await;
@@ -136,9 +137,13 @@ async fn not_taken(client: &Client, Options { lease, patience, .. }: &Options) -
     }
 }
 
-/// The objects of a kind of which something is left.
-async fn list(client: &Client, kind: &Kind, leftover: Leftover) -> Result<Vec<DynamicObject>, Error> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
+/// The objects of a kind of which something is left by an operator in this namespace.
+async fn list(client: &Client, kind: &Kind, leftover: Leftover, namespace: &str) -> Result<Vec<DynamicObject>, Error> {
+    let api: Api<DynamicObject> = if kind.own_namespace {
+        Api::namespaced_with(client.clone(), namespace, &kind.resource())
+    } else {
+        Api::all_with(client.clone(), &kind.resource())
+    };
     let (mut found, mut page) = (Vec::new(), ListParams::default().limit(500));
     loop {
         let listed = match api.list(&page).await {
@@ -173,8 +178,8 @@ fn is_left(object: &DynamicObject, leftover: Leftover) -> bool {
 const AT_ONCE: usize = 16;
 
 /// Removes what is left of a kind, and says how much. What fails stops nothing else.
-async fn remove(client: &Client, kind: &Kind, leftover: Leftover) -> Result<usize, Error> {
-    let found = list(client, kind, leftover).await?;
+async fn remove(client: &Client, kind: &Kind, leftover: Leftover, namespace: &str) -> Result<usize, Error> {
+    let found = list(client, kind, leftover, namespace).await?;
     let all = found.len();
     let removals = stream::iter(found).map(|object| remove_one(client, kind, leftover, object));
     let removed: Vec<Result<(), kube::Error>> = removals.buffer_unordered(AT_ONCE).collect().await;

@@ -35,11 +35,11 @@ pub(super) const KINDS: &[Kind] = &[
         .purpose("Address ranges inside the cluster")
         .leaves(Leftover::Objects(is_as_made)),
     Kind::namespaced(GROUP, VERSION, "EgressEndpointSlice", "egressendpointslices")
-        .verbs(&["list", "watch", "patch", "delete"])
+        .verbs(&["list", "watch", "create", "patch", "delete"])
         .purpose("Endpoint slices: the pods of each policy, for node agents and other readers")
         .leaves(Leftover::Objects(|_| true)),
     Kind::cluster(GROUP, VERSION, "EgressClusterEndpointSlice", "egressclusterendpointslices")
-        .verbs(&["list", "watch", "patch", "delete"])
+        .verbs(&["list", "watch", "create", "patch", "delete"])
         .leaves(Leftover::Objects(|_| true)),
     Kind::cluster("portolan.dev", "v1alpha1", "AddressClaim", "addressclaims")
         .planned()

@@ -91,6 +91,7 @@ impl Default for Options {
 pub const CAPABILITY: Capability = Capability {
     name: "egress",
     description: "Out: fixed source addresses for pods",
+    by_default: true,
     kinds: kinds::KINDS,
     options: <options::EgressArgs as clap::Args>::augment_args,
     configure: options::configure,

@@ -30,7 +30,7 @@ impl TryFrom<EgressArgs> for Options {
 }
 
 pub(super) fn configure(matches: &ArgMatches, platform: &Platform) -> Result<Starter, OptionsError> {
-    let Platform { api_server: _, loopback_pods: _, namespace: _, cloud: _ } = platform;
+    let Platform { api_server: _, loopback_pods: _, namespace: _, cloud: _, programs: _ } = platform;
     let args = EgressArgs::from_arg_matches(matches).map_err(|cause| OptionsError(cause.to_string()))?;
     let options = Options::try_from(args)?;
     Ok(Box::new(move |ctx, registry, webhooks| {

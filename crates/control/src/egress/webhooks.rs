@@ -34,7 +34,7 @@ pub(super) const ADMISSION: Admission = Admission {
 };
 
 const fn hook(path: &'static str, resource: &'static str, operations: &'static [&'static str]) -> Hook {
-    Hook { group: "egressgateway.spidernet.io", version: "v1beta1", path, resource, operations }
+    Hook { group: "egressgateway.spidernet.io", version: "v1beta1", path, resource, operations, optional: false }
 }
 
 const VALIDATE_GATEWAY: Hook = hook("/validate-egressgateway", "egressgateways", &["CREATE", "UPDATE", "DELETE"]);

@@ -64,6 +64,7 @@ use crate::runtime::write::Writer;
 pub const CAPABILITY: Capability = Capability {
     name: "ipam",
     description: "Out, on a cloud: egress addresses for namespaces of OpenShift",
+    by_default: true,
     kinds: kinds::KINDS,
     options: <options::IpamArgs as clap::Args>::augment_args,
     configure: options::configure,

@@ -1,12 +1,12 @@
 //! The flags of capabilities as values of the chart. A flag and its value have one name: `--mesh-adopt-legacy` is
 //! `mesh.adoptLegacy`; `--egress-no-ipv4` is `egress.ipv4`, which is true unless the flag is given. Flags that name a
-//! file have no value: the file would have to be mounted first.
+//! file, a folder or a port of their own have no value: these would have to be mounted or published first.
 
 use clap::{Arg, ArgAction};
 use serde_json::{Value, json};
 
 use super::form::NOTICE;
-use crate::runtime::capability::{Capability, names};
+use crate::runtime::capability::{Capability, default_names, names};
 
 /// A flag, and how its value is written.
 struct Setting {
@@ -39,7 +39,7 @@ enum SettingForm {
 impl Setting {
     fn of(capability: &Capability, arg: &Arg) -> Option<Self> {
         let takes = |what: &str| arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == what));
-        if takes("FILE") || arg.get_id() == "help" {
+        if ["FILE", "DIR", "ADDR:PORT"].into_iter().any(takes) || arg.get_id() == "help" {
             return None;
         }
         let long = arg.get_long()?.to_owned();
@@ -143,15 +143,17 @@ fn is_opposite(long: &str) -> bool {
 
 /// Flags with the capability's name in front are in its section, others at the top.
 fn path(capability: &Capability, long: &str) -> Vec<String> {
-    let words = |text: &str| {
-        let mut words = text.split('-').filter(|word| *word != "no").map(str::to_owned);
-        let first = words.next().unwrap_or_default();
-        words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
-    };
     match long.strip_prefix(&format!("{}-", capability.name)) {
-        Some(rest) => vec![capability.name.to_owned(), words(rest)],
-        None => vec![words(long)],
+        Some(rest) => vec![in_camel_case(capability.name), in_camel_case(rest)],
+        None => vec![in_camel_case(long)],
     }
+}
+
+/// A name as Helm's templates can write it.
+fn in_camel_case(text: &str) -> String {
+    let mut words = text.split('-').filter(|word| *word != "no").map(str::to_owned);
+    let first = words.next().unwrap_or_default();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }
 
 /// Where the chart has the value of a flag.
@@ -161,7 +163,7 @@ pub(super) fn value_path(capability: &Capability, long: &str) -> String {
 
 /// A template with the environment variables of capabilities.
 pub fn environment(table: &[&Capability]) -> String {
-    let all = names(table).join(",");
+    let all = default_names(table).join(",");
     let lines: String =
         table.iter().flat_map(|capability| settings(capability)).map(|setting| setting.environment()).collect();
     format!(
@@ -174,7 +176,10 @@ pub fn environment(table: &[&Capability]) -> String {
 /// The values file with the flags of capabilities: each is in a region of its own, and what is outside of regions stays.
 pub fn values(table: &[&Capability], current: &str) -> String {
     let mut text = current.to_owned();
-    let all = format!("# The capabilities that run. The roles follow.\ncapabilities: [{}]\n", names(table).join(", "));
+    let all = format!(
+        "# The capabilities that run. The roles follow.\ncapabilities: [{}]\n",
+        default_names(table).join(", ")
+    );
     text = with_region(&text, "capabilities", "", &all);
     for capability in table {
         let settings = settings(capability);
@@ -191,7 +196,7 @@ pub fn values(table: &[&Capability], current: &str) -> String {
             text = with_region(&text, &format!("flags that {} shares", capability.name), "", &top);
         }
         if !nested.is_empty() {
-            let heading = format!("{}:\n", capability.name);
+            let heading = format!("{}:\n", in_camel_case(capability.name));
             if !text.contains(&format!("\n{heading}")) {
                 text.push('\n');
                 text.push_str(&heading);

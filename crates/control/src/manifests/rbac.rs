@@ -24,7 +24,8 @@ pub fn cleanup_rbac(table: &[&Capability]) -> String {
     let about = "# What `portolan cleanup` may do when the release was deleted.\n";
     let name = format!("{}-cleanup", form.name());
     let hook = "  annotations:\n    {{- include \"portolan.cleanup\" . | nindent 4 }}\n";
-    let roles = (cleanup_rules(table, form), cleanup_process_rules(form));
+    let own = cleanup_process_rules(form) + &cleanup_rules(table, form, true);
+    let roles = (cleanup_rules(table, form, false), own);
     let objects = account(form, &name, (hook, ""), &roles);
     format!("{}{about}{objects}", form.notice())
 }
@@ -102,7 +103,10 @@ fn kind_rules(capability: &Capability, kind: &Kind, form: Form) -> String {
     if !status_verbs.is_empty() {
         lines.push_str(&rule(group, &format!("{plural}/status"), None, status_verbs));
     }
-    lines
+    match kind.with_flag {
+        Some(flag) => form.only_if(&format!(".Values.{}", super::flags::value_path(capability, flag)), &lines),
+        None => lines,
+    }
 }
 
 fn default_of(capability: &Capability, flag: &str) -> String {
@@ -133,10 +137,11 @@ fn webhook_secret(form: Form) -> String {
     format!("\"{}-webhook\"", form.name())
 }
 
-/// What is needed to remove what the capabilities leave.
-fn cleanup_rules(table: &[&Capability], form: Form) -> String {
+/// What is needed to remove what the capabilities leave: in the operator's namespace, or in all.
+fn cleanup_rules(table: &[&Capability], form: Form, in_own_namespace: bool) -> String {
     let rules = table.iter().map(|capability| {
-        let lines = capability.kinds.iter().filter_map(|Kind { group, plural, leftover, .. }| {
+        let kinds = capability.kinds.iter().filter(|kind| kind.own_namespace == in_own_namespace);
+        let lines = kinds.filter_map(|Kind { group, plural, leftover, .. }| {
             let verbs: &[&str] = match leftover.as_ref()? {
                 Leftover::Objects(_) => &["list", "get", "patch", "delete"],
                 Leftover::Finalizer(..) => &["list", "get", "patch"],

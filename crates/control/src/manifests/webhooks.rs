@@ -32,8 +32,9 @@ pub fn webhooks(table: &[&Capability], form: Form) -> String {
 }
 
 fn configured(hook: &Hook, form: Form) -> String {
-    let Hook { group, version, path, resource, operations } = hook;
+    let Hook { group, version, path, resource, operations, optional } = hook;
     let policy = match form {
+        Form::Plain | Form::Chart if *optional => "Ignore\n    timeoutSeconds: 2",
         Form::Plain => "Fail",
         Form::Chart => "{{ .Values.webhook.failurePolicy }}",
     };

@@ -64,6 +64,7 @@ use crate::runtime::write::Writer;
 pub const CAPABILITY: Capability = Capability {
     name: "mesh",
     description: "Through: routes between protocols inside the cluster",
+    by_default: true,
     kinds: kinds::KINDS,
     options: <options::MeshArgs as clap::Args>::augment_args,
     configure: options::configure,

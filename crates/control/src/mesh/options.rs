@@ -135,7 +135,7 @@ impl TryFrom<MeshArgs> for Options {
 }
 
 pub(super) fn configure(matches: &ArgMatches, platform: &Platform) -> Result<Starter, OptionsError> {
-    let Platform { api_server, loopback_pods, namespace: _, cloud: _ } = platform;
+    let Platform { api_server, loopback_pods, namespace: _, cloud: _, programs: _ } = platform;
     let args = MeshArgs::from_arg_matches(matches).map_err(|cause| OptionsError(cause.to_string()))?;
     let mut options = Options::try_from(args)?;
     options.settings.api_servers.extend(*api_server);

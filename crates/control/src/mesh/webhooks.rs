@@ -23,7 +23,7 @@ pub(super) const ADMISSION: Admission =
     Admission { name: NAME, validating: &[VIRTUAL_SERVICE, ROUTE, TARGET, RULE], mutating: &[] };
 
 const fn hook(path: &'static str, resource: &'static str) -> Hook {
-    Hook { group: "l7mp.io", version: "v1", path, resource, operations: &["CREATE", "UPDATE"] }
+    Hook { group: "l7mp.io", version: "v1", path, resource, operations: &["CREATE", "UPDATE"], optional: false }
 }
 
 const VIRTUAL_SERVICE: Hook = hook("/validate-virtualservice", "virtualservices");

@@ -67,6 +67,7 @@ use crate::runtime::write::Writer;
 pub const CAPABILITY: Capability = Capability {
     name: "mirror",
     description: "Across: Services of other clusters, reachable here",
+    by_default: true,
     kinds: kinds::KINDS,
     options: <options::MirrorArgs as clap::Args>::augment_args,
     configure: options::configure,

@@ -2,6 +2,7 @@
 //! and the scenarios need to know about it. All of them iterate over a table of descriptors.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ArgMatches;
@@ -29,6 +30,8 @@ pub struct Capability {
     pub name: &'static str,
     /// One line, without a period.
     pub description: &'static str,
+    /// It runs unless `--capabilities` leaves it out; else only if `--capabilities` names it.
+    pub by_default: bool,
     /// The kinds that it reads or writes.
     pub kinds: &'static [Kind],
     /// Adds its flags to the operator's command; every flag has an environment variable and a help heading.
@@ -58,6 +61,19 @@ pub struct Platform {
     pub namespace: String,
     /// The cloud whose instances the nodes are.
     pub cloud: CloudSource,
+    /// What starts other programs.
+    pub programs: Programs,
+}
+
+/// Where other programs are, and where they can keep files.
+#[derive(Debug, Clone, Default)]
+pub struct Programs {
+    /// Envoy. None: `envoy` in the search path.
+    pub envoy: Option<PathBuf>,
+    /// Folders in which programs are looked for.
+    pub search_path: Vec<PathBuf>,
+    /// A folder for this process alone; it need not exist. Sockets stand in it, so its path is short.
+    pub folder: PathBuf,
 }
 
 /// A cloud that a capability may need.
@@ -157,6 +173,8 @@ pub struct Kind {
     pub leftover: Option<Leftover>,
     /// Only objects in the operator's own namespace are meant.
     pub own_namespace: bool,
+    /// It is used only with this flag: without, the chart does not grant it.
+    pub with_flag: Option<&'static str>,
 }
 
 /// What an operator leaves on a cluster when it is gone, and `portolan cleanup` removes.
@@ -190,6 +208,7 @@ impl Kind {
             purpose: "",
             leftover: None,
             own_namespace: false,
+            with_flag: None,
         }
     }
 
@@ -234,6 +253,12 @@ impl Kind {
         Self { own_namespace: true, ..self }
     }
 
+    /// It is used only with this flag.
+    #[must_use]
+    pub const fn with_flag(self, flag: &'static str) -> Self {
+        Self { with_flag: Some(flag), ..self }
+    }
+
     /// Why the operator needs to.
     #[must_use]
     pub const fn purpose(self, purpose: &'static str) -> Self {
@@ -275,4 +300,9 @@ pub fn find<'a>(table: &[&'a Capability], name: &str) -> Option<&'a Capability> 
 /// The names of all capabilities in a table.
 pub fn names(table: &[&Capability]) -> Vec<&'static str> {
     table.iter().map(|capability| capability.name).collect()
+}
+
+/// The names of those that run by default.
+pub fn default_names(table: &[&Capability]) -> Vec<&'static str> {
+    table.iter().filter(|capability| capability.by_default).map(|capability| capability.name).collect()
 }

@@ -14,12 +14,14 @@
 //! - [`due`] paces and retries writes object by object; [`write`](mod@write) sends only what differs; [`events`] leave by
 //!   a bounded queue.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
-//! - [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them.
+//! - [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them; an [`authority`] signs
+//!   certificates.
 //! - [`capability`] describes a capability as a value; [`query`], [`doctor`] and [`overlay`] are for what users
 //!   ask of one.
 
 pub mod admin;
 pub mod app;
+pub mod authority;
 pub mod backoff;
 pub mod capability;
 pub mod clock;

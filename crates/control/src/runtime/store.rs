@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kube::Resource;
 use kube::api::ObjectMeta;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -101,7 +101,27 @@ impl<K> Clone for Store<K> {
     }
 }
 
+/// A second reader of a store's changes, beside the loop that the store wakes.
+#[derive(Clone)]
+pub struct Follower {
+    changes: Arc<Mutex<BTreeSet<Arc<Key>>>>,
+    changed: Arc<Notify>,
+}
+
+impl Follower {
+    /// Keys that changed since the last call.
+    pub fn take_changes(&self) -> BTreeSet<Arc<Key>> {
+        std::mem::take(&mut *self.changes.lock())
+    }
+
+    fn note(&self, keys: impl IntoIterator<Item = Arc<Key>>) {
+        self.changes.lock().extend(keys);
+        self.changed.notify_one();
+    }
+}
+
 struct View<K> {
+    followers: Vec<Follower>,
     objects: BTreeMap<Arc<Key>, Kept<K>>,
     undecodable: BTreeMap<Key, Undecodable>,
     changes: BTreeSet<Arc<Key>>,
@@ -133,6 +153,7 @@ impl<K: Kind> Store<K> {
     /// An empty store that wakes `changed` whenever its objects or its state change, and `relist` to ask for a list.
     pub(super) fn new(changed: Arc<Notify>, relist: Arc<Notify>, packing: Option<Packing<K>>) -> Self {
         let view = View {
+            followers: Vec::new(),
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
             changes: BTreeSet::new(),
@@ -226,6 +247,13 @@ impl<K: Kind> Store<K> {
         let mut view = self.view.write();
         view.changing_since = None;
         std::mem::take(&mut view.changes)
+    }
+
+    /// Notes every later change for another reader as well, and wakes it.
+    pub fn follow(&self, changed: Arc<Notify>) -> Follower {
+        let follower = Follower { changes: Arc::default(), changed };
+        self.view.write().followers.push(follower.clone());
+        follower
     }
 
     /// When the first of the changes came that the next call of [`Store::take_changes`] gives.
@@ -328,6 +356,7 @@ impl<K: Kind> Store<K> {
         if view.listed != Listed::Invalid {
             view.listed = Listed::Complete;
         }
+        view.followers.iter().for_each(|follower| follower.note(view.changes.iter().cloned()));
         self.changed.notify_one();
     }
 
@@ -361,6 +390,7 @@ impl<K: Kind> Store<K> {
                 key
             }
         };
+        view.followers.iter().for_each(|follower| follower.note([key.clone()]));
         view.changes.insert(key);
         view.changing_since.get_or_insert_with(Instant::now);
         view.position = view.position.max(revision);
@@ -376,6 +406,7 @@ impl<K: Kind> Store<K> {
         view.objects.remove(key);
         view.undecodable.remove(&**key);
         view.deleted.remove(&**key);
+        view.followers.iter().for_each(|follower| follower.note([key.clone()]));
         view.changes.insert(key.clone());
         view.changing_since.get_or_insert_with(Instant::now);
         view.position = view.position.max(revision);

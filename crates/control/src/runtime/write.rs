@@ -164,12 +164,30 @@ impl Writer {
         if conditions::find(before, &want[0].type_) == Some(&want[0]) {
             return Ok(self.unchanged::<K>());
         }
+        self.status_part(store, seen, before, &want, json!({})).await
+    }
+
+    /// Writes our part of a status that others write too: fields that an earlier write of ours had and this one has not
+    /// go, those of others stay. Sends it always; transition times are filled in here.
+    pub async fn status_part<K: Kind>(
+        &self,
+        store: &Store<K>,
+        seen: &K,
+        before: &[Condition],
+        want: &[Condition],
+        mut part: Value,
+    ) -> Result<Wrote, Error> {
+        let mut want = want.to_vec();
+        conditions::stamp(before, &mut want, jiff::Timestamp::now());
+        if !want.is_empty() {
+            part["conditions"] = wire(&want);
+        }
         let key = Key::of(seen);
         let body = json!({
             "apiVersion": K::api_version(&()),
             "kind": K::kind(&()),
             "metadata": { "name": key.name, "uid": seen.uid() },
-            "status": { "conditions": want },
+            "status": part,
         });
         let params = PatchParams::apply(&self.shared.manager).force();
         let sent = Sent::to(store);

@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::runtime::authority;
+
 /// Why the webhook cannot start, or what it tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -22,20 +24,14 @@ pub enum Error {
     /// The TLS library refused a setting.
     #[error("setting up TLS failed: {0}")]
     Tls(#[from] rustls::Error),
-    /// The stage of a rotation could not be written down.
-    #[error("recording the rotation failed: {cause}")]
-    Record { cause: serde_json::Error },
-    /// The Secret holds something else.
-    #[error("{what} holds something that is not ours: name another Secret, or delete this one")]
-    ForeignSecret { what: String },
-    /// A request to the API server failed.
-    #[error("{doing} {what} failed: {cause}")]
-    Request { doing: &'static str, what: String, cause: Box<kube::Error> },
+    /// The authority could not be read, written or published.
+    #[error(transparent)]
+    Authority(#[from] authority::Error),
 }
 
 impl Error {
     pub(super) fn request(doing: &'static str, what: impl Display, cause: kube::Error) -> Self {
-        Self::Request { doing, what: what.to_string(), cause: Box::new(cause) }
+        Self::Authority(authority::Error::request(doing, what, cause))
     }
 
     /// A word for events and metric labels.
@@ -45,11 +41,10 @@ impl Error {
             Self::InvalidClientCa { .. } => "InvalidClientCa",
             Self::NoName | Self::Certificate(portolan_certs::Error::InvalidName { .. }) => "InvalidName",
             Self::Certificate(portolan_certs::Error::EmptyBundle | portolan_certs::Error::Pem(_)) => "InvalidBundle",
-            Self::Certificate(portolan_certs::Error::Make(_) | portolan_certs::Error::Tls(_))
-            | Self::Tls(_)
-            | Self::Record { .. } => "CertificateFailed",
-            Self::ForeignSecret { .. } => "ForeignSecret",
-            Self::Request { .. } => "RequestFailed",
+            Self::Certificate(portolan_certs::Error::Make(_) | portolan_certs::Error::Tls(_)) | Self::Tls(_) => {
+                "CertificateFailed"
+            }
+            Self::Authority(error) => error.reason(),
         }
     }
 }

@@ -12,12 +12,15 @@ pub struct Hook {
     pub path: &'static str,
     pub resource: &'static str,
     pub operations: &'static [&'static str],
+    /// The API server goes on without an answer: controllers judge again anyway.
+    pub optional: bool,
 }
 
 impl Hook {
-    /// As it is configured. It fails closed. Validating and mutating webhooks are written alike.
+    /// As it is configured. It fails closed, unless it is optional. Validating and mutating webhooks are written alike.
     pub fn configured<W: DeserializeOwned>(&self, client: &WebhookClientConfig) -> W {
-        let Self { group, version, path, resource, operations } = self;
+        let Self { group, version, path, resource, operations, optional } = self;
+        let (failure_policy, seconds) = if *optional { ("Ignore", Some(2)) } else { ("Fail", None) };
         let rule = json!({
             "apiGroups": [group],
             "apiVersions": [version],
@@ -30,7 +33,8 @@ impl Hook {
             "rules": [rule],
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
-            "failurePolicy": "Fail",
+            "failurePolicy": failure_policy,
+            "timeoutSeconds": seconds,
         });
         serde_json::from_value(webhook).expect("both kinds have these fields")
     }

@@ -9,10 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::{Certificate, Kind, Metrics};
 use super::publish::{Publisher, Seen};
-use super::rotation::{Authority, Facts, Schedule, Stage};
-use super::secret::{Found, Store};
 use super::server::Resolver;
-use super::{Error, Signals, Status};
+use super::{Error, PURPOSE, Signals, Status};
+use crate::runtime::authority::{self, Authority, Facts, Found, Schedule, Stage, Store};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::ready::Guard;
 
@@ -112,23 +111,14 @@ impl Keeper {
 
     /// The authority to go on with, and whether it differs from the stored one.
     fn decide(&self, found: Option<&Found>, seen: &Seen, now: Timestamp) -> Result<(Authority, bool), Error> {
-        let step = |authority: &Authority, rotate| {
-            let facts = Facts { published: seen.holds(&authority.bundle()), rotate };
-            let next = authority.step(now, facts, &self.schedule)?;
-            let changed = next.is_some();
-            Ok((next.unwrap_or_else(|| authority.clone()), changed))
-        };
         let stored = found.and_then(|found| found.authority.as_ref());
-        if let Some(stored) = stored.filter(|stored| self.can_use(stored, now)) {
-            return step(stored, self.signals.rotation_is_asked());
-        }
-        // The Secret is gone or damaged, but what it held is still trusted. Deleting it is how users of other
-        // programs ask for new certificates, so it starts an orderly rotation.
-        if let Some(known) = self.known.as_ref().filter(|known| self.can_use(known, now)) {
-            let (authority, _) = step(known, true)?;
-            return Ok((authority, true));
-        }
-        Ok((Authority::new(now, &self.schedule)?, true))
+        let facts = |authority: &Authority| Facts {
+            published: seen.holds(&authority.bundle()),
+            rotate: self.signals.rotation_is_asked(),
+        };
+        let works = |authority: &Authority| self.can_use(authority, now);
+        let of_webhooks = (PURPOSE, &self.schedule);
+        Ok(authority::decide([stored, self.known.as_ref()], works, facts, of_webhooks, now)?)
     }
 
     /// False for an authority that is damaged or has expired.

@@ -5,8 +5,8 @@
 //!   API server --AdmissionReview--> server ---> review: handlers by path (pure)
 //!                                     ^
 //!                                     | serving certificate
-//!   Secret <---> secret <-----.       |
-//!                              >-- keeper ---> rotation, certs (pure: time is an argument)
+//!   Secret <---> authority <--.       |
+//!                              >-- keeper ---> certs (pure: time is an argument)
 //!   *WebhookConfiguration <-- publish'
 //! ```
 //!
@@ -23,8 +23,6 @@ mod metrics;
 mod patch;
 mod publish;
 mod review;
-mod rotation;
-mod secret;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -42,19 +40,21 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-pub use error::Error;
-pub use hook::Hook;
-pub use review::{Denied, Warnings, Webhooks};
-pub use rotation::Schedule;
-pub use secret::delete_authority;
-
+pub use super::authority::Schedule;
+use super::authority::{Purpose, Store};
 use super::ready::Readiness;
 use super::tasks::Tasks;
+pub use error::Error;
+pub use hook::Hook;
 use keeper::Keeper;
 use metrics::Metrics;
-use publish::Publisher;
-use secret::Store;
+use publish::{MANAGER, Publisher};
+pub use review::{Denied, Warnings, Webhooks};
 use server::{Resolver, Server};
+
+/// The authority of webhooks.
+pub const PURPOSE: Purpose =
+    Purpose { name: "portolan-webhook-ca", secret_type: "portolan.dev/webhook-authority", manager: MANAGER };
 
 /// Where the webhook lives.
 #[derive(Debug, Clone)]
@@ -127,7 +127,7 @@ pub fn run(client: &Client, config: Config, webhooks: Webhooks, host: Host<'_>) 
     let metrics = Metrics::new(registry);
     let signals = Arc::new(Signals::default());
     let keeper = Keeper {
-        store: Store::new(client.clone(), &secret_namespace, &secret_name),
+        store: Store::new(client.clone(), &secret_namespace, &secret_name, PURPOSE),
         publisher: Publisher::new(client, &validating, &mutating),
         names,
         schedule,

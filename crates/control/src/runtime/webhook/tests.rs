@@ -20,9 +20,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::metrics::Metrics;
-use super::rotation::{Authority, Facts, Schedule};
 use super::server::{self, MAX_BODY, Resolver, Server};
-use super::{Denied, Warnings, Webhooks};
+use super::{Denied, PURPOSE, Warnings, Webhooks};
+use crate::runtime::authority::{Authority, Facts, Schedule};
 use crate::runtime::tasks::Tasks;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -150,7 +150,8 @@ async fn the_authority_rotates_under_200_requests_and_none_fails() {
     let mut authority = served.authority.clone();
     let mut rotations = 0;
     while !callers.is_empty() {
-        let step = authority.step(Timestamp::now(), Facts { published: true, rotate: true }, &schedule).unwrap();
+        let step =
+            authority.step(Timestamp::now(), Facts { published: true, rotate: true }, PURPOSE, &schedule).unwrap();
         authority = step.expect("every stage is over at once");
         served.serve(&authority);
         *bundle.write().await = authority.bundle();
@@ -199,7 +200,7 @@ impl Served {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             resolver: Arc::default(),
-            authority: Authority::new(Timestamp::now(), &Schedule::default()).unwrap(),
+            authority: Authority::new(Timestamp::now(), PURPOSE, &Schedule::default()).unwrap(),
             registry: Registry::default(),
             tasks: Tasks::new(),
         }

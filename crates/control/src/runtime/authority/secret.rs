@@ -13,12 +13,8 @@ use kube::{Api, Client};
 use portolan_certs::CertificateAuthority;
 use serde::{Deserialize, Serialize};
 
-use super::Error;
-use super::publish::MANAGER;
 use super::rotation::{Authority, Stage};
-
-/// Says whose Secret it is to whoever lists them.
-const TYPE: &str = "portolan.dev/webhook-authority";
+use super::{Error, Purpose};
 
 const CURRENT: [&str; 2] = ["ca.crt", "ca.key"];
 const NEXT: [&str; 2] = ["next-ca.crt", "next-ca.key"];
@@ -28,17 +24,18 @@ const ROTATION: &str = "rotation.json";
 type Data = BTreeMap<String, ByteString>;
 
 /// One Secret, by name.
-pub(super) struct Store {
+pub struct Store {
     api: Api<Secret>,
     name: String,
     what: String,
+    purpose: Purpose,
 }
 
 /// What a read found.
-pub(super) struct Found {
+pub struct Found {
     secret: Secret,
     /// None when the Secret is empty, or damaged beyond use.
-    pub(super) authority: Option<Authority>,
+    pub authority: Option<Authority>,
 }
 
 /// What the certificates do not say about themselves.
@@ -63,13 +60,13 @@ enum StageRecord {
 }
 
 impl Store {
-    pub(super) fn new(client: Client, namespace: &str, name: &str) -> Self {
+    pub fn new(client: Client, namespace: &str, name: &str, purpose: Purpose) -> Self {
         let what = format!("Secret `{namespace}/{name}`");
-        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), what }
+        Self { api: Api::namespaced(client, namespace), name: name.to_owned(), what, purpose }
     }
 
     /// Reads the Secret; what is not ours is an error, what is ours but damaged is not.
-    pub(super) async fn read(&self) -> Result<Option<Found>, Error> {
+    pub async fn read(&self) -> Result<Option<Found>, Error> {
         let read = self.api.get_opt(&self.name).await;
         let Some(mut secret) = read.map_err(|cause| Error::request("reading", &self.what, cause))? else {
             return Ok(None);
@@ -86,8 +83,8 @@ impl Store {
     }
 
     /// Writes the authority unless someone else wrote meanwhile, and tells whether it did.
-    pub(super) async fn write(&self, found: Option<Found>, authority: &Authority) -> Result<bool, Error> {
-        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    pub async fn write(&self, found: Option<Found>, authority: &Authority) -> Result<bool, Error> {
+        let params = PostParams { field_manager: Some(self.purpose.manager.to_owned()), ..PostParams::default() };
         let data = Some(to_data(authority)?);
         let exists = found.is_some();
         let written = if let Some(Found { mut secret, .. }) = found {
@@ -95,7 +92,8 @@ impl Store {
             self.api.replace(&self.name, &params, &Secret { data, ..secret }).await
         } else {
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            let secret = Secret { metadata, data, type_: Some(TYPE.to_owned()), ..Secret::default() };
+            let secret =
+                Secret { metadata, data, type_: Some(self.purpose.secret_type.to_owned()), ..Secret::default() };
             self.api.create(&params, &secret).await
         };
         match written {
@@ -110,15 +108,21 @@ impl Store {
     }
 }
 
-/// Deletes the Secret of a webhook that is gone; what is not ours stays.
-pub async fn delete_authority(client: &Client, namespace: &str, name: &str) -> Result<(), kube::Error> {
+/// Deletes the Secret of an authority that nobody needs any more; what is not ours stays.
+pub async fn delete_authority(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    purpose: Purpose,
+) -> Result<(), kube::Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     match api.get_opt(name).await? {
-        Some(secret) if secret.type_.as_deref() == Some(TYPE) => match api.delete(name, &DeleteParams::default()).await
-        {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            other => other.map(drop),
-        },
+        Some(secret) if secret.type_.as_deref() == Some(purpose.secret_type) => {
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                other => other.map(drop),
+            }
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -164,7 +168,9 @@ fn about(ca: &CertificateAuthority) -> About {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::webhook::rotation::{Facts, Schedule};
+    use crate::runtime::authority::{Facts, Schedule};
+
+    const TEST: Purpose = Purpose { name: "test-ca", secret_type: "test", manager: "test" };
 
     #[test]
     fn what_is_written_is_read_back_at_every_stage() {
@@ -194,10 +200,10 @@ mod tests {
     fn stages() -> Vec<(&'static str, Authority)> {
         let schedule = Schedule::default();
         let mut now = Timestamp::now();
-        let mut authority = Authority::new(now, &schedule).unwrap();
+        let mut authority = Authority::new(now, TEST, &schedule).unwrap();
         let mut stages = vec![(authority.stage.name(), authority.clone())];
         for _ in 0..3 {
-            authority = authority.step(now, Facts { published: true, rotate: true }, &schedule).unwrap().unwrap();
+            authority = authority.step(now, Facts { published: true, rotate: true }, TEST, &schedule).unwrap().unwrap();
             stages.push((authority.stage.name(), authority.clone()));
             now += schedule.settle;
         }

@@ -8,19 +8,16 @@
 //!   signs:  A                          signs:  A                              signs:  B                   signs:  B
 //! ```
 //!
-//! At each moment every API server trusts the authority that signs: the successor signs only after its
-//! certificate has been published everywhere for some time (API servers learn of it asynchronously), and the
-//! predecessor stays trusted until the slowest replica has changed its serving certificate.
+//! At each moment every peer (an API server, an Envoy) trusts the authority that signs: the successor signs only after
+//! its certificate has been published everywhere for some time (peers learn of it asynchronously), and the predecessor
+//! stays trusted until the slowest one has changed the certificate that it shows.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use portolan_certs::{CertificateAuthority, SignedCertificate, later};
 
-use super::Error;
-
-/// What the name of every authority begins with.
-const NAME: &str = "portolan-webhook-ca";
+use super::{Error, Purpose};
 
 /// How long things last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +30,7 @@ pub struct Schedule {
     pub settle: Duration,
     /// How long the old authority stays trusted after the new one signs.
     pub retire: Duration,
-    /// The pause between two looks at the Secret and the webhook configurations.
+    /// The pause between two looks at the Secret and at where it is published.
     pub poll: Duration,
 }
 
@@ -52,14 +49,14 @@ impl Default for Schedule {
 
 /// The authority that signs, and where it stands in its rotation.
 #[derive(Clone)]
-pub(super) struct Authority {
-    pub(super) current: CertificateAuthority,
-    pub(super) stage: Stage,
+pub struct Authority {
+    pub current: CertificateAuthority,
+    pub stage: Stage,
 }
 
 /// Where a rotation stands.
 #[derive(Clone)]
-pub(super) enum Stage {
+pub enum Stage {
     /// No rotation is under way.
     Steady,
     /// The successor is being published; `since` is when all configurations were first seen to hold it.
@@ -70,16 +67,16 @@ pub(super) enum Stage {
 
 /// What the machine must be told.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Facts {
-    /// Every webhook configuration holds the present bundle.
-    pub(super) published: bool,
+pub struct Facts {
+    /// Everything that trusts the authority holds the present bundle.
+    pub published: bool,
     /// Someone asked for a rotation.
-    pub(super) rotate: bool,
+    pub rotate: bool,
 }
 
 impl Stage {
     /// A word for logs and state dumps.
-    pub(super) const fn name(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Steady => "Steady",
             Self::Announced { .. } => "Announced",
@@ -90,12 +87,12 @@ impl Stage {
 
 impl Authority {
     /// Starts with an authority that nobody trusts yet.
-    pub(super) fn new(now: Timestamp, schedule: &Schedule) -> Result<Self, Error> {
-        Ok(Self { current: CertificateAuthority::new(NAME, now, schedule.authority)?, stage: Stage::Steady })
+    pub fn new(now: Timestamp, purpose: Purpose, schedule: &Schedule) -> Result<Self, Error> {
+        Ok(Self { current: CertificateAuthority::new(purpose.name, now, schedule.authority)?, stage: Stage::Steady })
     }
 
-    /// What API servers must trust at this stage, the oldest first, so that a change of signer changes nothing here.
-    pub(super) fn bundle(&self) -> String {
+    /// What peers must trust at this stage, the oldest first, so that a change of signer changes nothing here.
+    pub fn bundle(&self) -> String {
         let current = &self.current.certificate;
         match &self.stage {
             Stage::Steady => current.clone(),
@@ -105,15 +102,21 @@ impl Authority {
     }
 
     /// The stage after this one, when its time has come.
-    pub(super) fn step(&self, now: Timestamp, facts: Facts, schedule: &Schedule) -> Result<Option<Self>, Error> {
+    pub fn step(
+        &self,
+        now: Timestamp,
+        facts: Facts,
+        purpose: Purpose,
+        schedule: &Schedule,
+    ) -> Result<Option<Self>, Error> {
         let Self { current, stage } = self;
         let next = match stage {
             Stage::Steady if facts.rotate || now >= current.renew_at() => {
-                Self { current: current.clone(), stage: announce(now, schedule)? }
+                Self { current: current.clone(), stage: announce(now, purpose, schedule)? }
             }
             // Its parts were damaged, or it waited for publication until it expired: make another.
             Stage::Announced { next, .. } if !next.works(now) => {
-                Self { current: current.clone(), stage: announce(now, schedule)? }
+                Self { current: current.clone(), stage: announce(now, purpose, schedule)? }
             }
             Stage::Announced { next, since: None } if facts.published => {
                 let stage = Stage::Announced { next: next.clone(), since: Some(now) };
@@ -136,7 +139,7 @@ impl Authority {
     }
 
     /// The next moment at which time alone changes something, and what.
-    pub(super) fn deadline(&self, schedule: &Schedule) -> Option<(Timestamp, &'static str)> {
+    pub fn deadline(&self, schedule: &Schedule) -> Option<(Timestamp, &'static str)> {
         match &self.stage {
             Stage::Steady => Some((self.current.renew_at(), "make a new authority")),
             Stage::Announced { since: None, .. } => None,
@@ -148,13 +151,13 @@ impl Authority {
     }
 
     /// True when this serving certificate should be replaced by one that the current authority signs.
-    pub(super) fn outdates(&self, serving: &SignedCertificate, now: Timestamp) -> bool {
+    pub fn outdates(&self, serving: &SignedCertificate, now: Timestamp) -> bool {
         serving.authority != self.current.name || now >= serving.renew_at()
     }
 }
 
-fn announce(now: Timestamp, schedule: &Schedule) -> Result<Stage, Error> {
-    Ok(Stage::Announced { next: CertificateAuthority::new(NAME, now, schedule.authority)?, since: None })
+fn announce(now: Timestamp, purpose: Purpose, schedule: &Schedule) -> Result<Stage, Error> {
+    Ok(Stage::Announced { next: CertificateAuthority::new(purpose.name, now, schedule.authority)?, since: None })
 }
 
 #[cfg(test)]
@@ -164,6 +167,7 @@ mod tests {
     use super::*;
     use portolan_certs::verify;
 
+    const TEST: Purpose = Purpose { name: "test-ca", secret_type: "test", manager: "test" };
     const DAY: Duration = Duration::from_hours(24);
     const SECOND: Duration = Duration::from_secs(1);
     const PUBLISHED: Facts = Facts { published: true, rotate: false };
@@ -173,33 +177,36 @@ mod tests {
     fn a_rotation_passes_through_its_stages_in_order_and_each_at_its_time() {
         let schedule = Schedule::default();
         let start = start();
-        let first = Authority::new(start, &schedule).unwrap();
+        let first = Authority::new(start, TEST, &schedule).unwrap();
         let due = first.current.renew_at();
         assert_eq!(first.deadline(&schedule).unwrap().0, due);
-        assert!(first.step(due - SECOND, PUBLISHED, &schedule).unwrap().is_none());
+        assert!(first.step(due - SECOND, PUBLISHED, TEST, &schedule).unwrap().is_none());
 
-        let announced = first.step(due, PUBLISHED, &schedule).unwrap().unwrap();
+        let announced = first.step(due, PUBLISHED, TEST, &schedule).unwrap().unwrap();
         assert_eq!(announced.current.name, first.current.name, "the old one signs until the new one is known");
         assert!(announced.deadline(&schedule).is_none(), "publication has no time of its own");
-        assert!(announced.step(due + DAY, UNPUBLISHED, &schedule).unwrap().is_none(), "nothing without publication");
+        assert!(
+            announced.step(due + DAY, UNPUBLISHED, TEST, &schedule).unwrap().is_none(),
+            "nothing without publication"
+        );
 
         let published = due + DAY;
-        let known = announced.step(published, PUBLISHED, &schedule).unwrap().unwrap();
+        let known = announced.step(published, PUBLISHED, TEST, &schedule).unwrap().unwrap();
         assert_eq!(known.bundle(), announced.bundle());
         let switch = known.deadline(&schedule).unwrap().0;
         assert_eq!(switch, published + schedule.settle);
-        assert!(known.step(switch - SECOND, PUBLISHED, &schedule).unwrap().is_none());
+        assert!(known.step(switch - SECOND, PUBLISHED, TEST, &schedule).unwrap().is_none());
 
-        let retiring = known.step(switch, PUBLISHED, &schedule).unwrap().unwrap();
+        let retiring = known.step(switch, PUBLISHED, TEST, &schedule).unwrap().unwrap();
         assert_ne!(retiring.current.name, first.current.name);
         assert_eq!(retiring.bundle(), known.bundle(), "a change of signer needs no publication");
         let end = retiring.deadline(&schedule).unwrap().0;
         assert_eq!(end, switch + schedule.retire);
-        assert!(retiring.step(end - SECOND, PUBLISHED, &schedule).unwrap().is_none());
+        assert!(retiring.step(end - SECOND, PUBLISHED, TEST, &schedule).unwrap().is_none());
 
-        let steady = retiring.step(end, PUBLISHED, &schedule).unwrap().unwrap();
+        let steady = retiring.step(end, PUBLISHED, TEST, &schedule).unwrap().unwrap();
         assert_eq!((steady.stage.name(), steady.bundle()), ("Steady", retiring.current.certificate.clone()));
-        assert!(steady.step(end, PUBLISHED, &schedule).unwrap().is_none());
+        assert!(steady.step(end, PUBLISHED, TEST, &schedule).unwrap().is_none());
     }
 
     #[test]
@@ -207,9 +214,9 @@ mod tests {
         let schedule = Schedule::default();
         let now = start();
         let known = known(now, &schedule);
-        let lost = known.step(now + schedule.settle, UNPUBLISHED, &schedule).unwrap().unwrap();
+        let lost = known.step(now + schedule.settle, UNPUBLISHED, TEST, &schedule).unwrap().unwrap();
         assert!(matches!(lost.stage, Stage::Announced { since: None, .. }));
-        let again = lost.step(now + schedule.settle, PUBLISHED, &schedule).unwrap().unwrap();
+        let again = lost.step(now + schedule.settle, PUBLISHED, TEST, &schedule).unwrap().unwrap();
         assert_eq!(again.deadline(&schedule).unwrap().0, now + 2 * schedule.settle);
     }
 
@@ -224,7 +231,7 @@ mod tests {
         for (case, authority, at) in
             [("damaged", damaged, now + schedule.settle), ("expired", good, now + schedule.authority + SECOND)]
         {
-            let healed = authority.step(at, PUBLISHED, &schedule).unwrap().unwrap();
+            let healed = authority.step(at, PUBLISHED, TEST, &schedule).unwrap().unwrap();
             let Stage::Announced { next, since: None } = &healed.stage else { panic!("{case}: not announced anew") };
             assert!(next.works(at), "{case}");
             assert_eq!(healed.current.name, authority.current.name, "{case}");
@@ -242,7 +249,7 @@ mod tests {
             poll: 5 * SECOND,
         };
         let names = ["hooks.example".to_owned()];
-        let mut authority = Authority::new(start(), &schedule).unwrap();
+        let mut authority = Authority::new(start(), TEST, &schedule).unwrap();
         let mut published = authority.bundle();
         let mut seen = VecDeque::from([published.clone()]);
         let mut replicas = [sign(&authority, &names, start(), &schedule), sign(&authority, &names, start(), &schedule)];
@@ -250,7 +257,7 @@ mod tests {
         for second in 0..1000 {
             let now = start() + second * SECOND;
             let facts = Facts { published: published == authority.bundle(), rotate: second == 100 };
-            if let Some(next) = authority.step(now, facts, &schedule).unwrap() {
+            if let Some(next) = authority.step(now, facts, TEST, &schedule).unwrap() {
                 authority = next;
             }
             // Publication fails now and then.
@@ -281,8 +288,9 @@ mod tests {
 
     fn known(now: Timestamp, schedule: &Schedule) -> Authority {
         let rotate = Facts { published: true, rotate: true };
-        let announced = Authority::new(now, schedule).unwrap().step(now, rotate, schedule).unwrap().unwrap();
-        announced.step(now, PUBLISHED, schedule).unwrap().unwrap()
+        let announced =
+            Authority::new(now, TEST, schedule).unwrap().step(now, rotate, TEST, schedule).unwrap().unwrap();
+        announced.step(now, PUBLISHED, TEST, schedule).unwrap().unwrap()
     }
 
     fn sign(authority: &Authority, names: &[String], now: Timestamp, schedule: &Schedule) -> SignedCertificate {
