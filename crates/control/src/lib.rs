@@ -11,6 +11,7 @@ pub mod cleanup;
 pub mod doctor;
 pub mod egress;
 pub mod gateway;
+pub mod gateway_client;
 pub mod install;
 pub mod ipam;
 pub mod manifests;

@@ -14,18 +14,31 @@
 //! the API server: a process may end at any moment, and of two that decide at the same time one is refused.
 
 mod act;
+mod doctor;
+mod envoys;
+mod events;
+mod kinds;
 mod metrics;
 mod model;
 mod names;
 mod observe;
+mod options;
+mod query;
+pub mod rest;
+mod runtime;
 mod settings;
+mod snapshot;
 mod status;
 mod validate;
 mod versions;
+pub mod webhooks;
+mod why;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use act::envoys::start as start_deployments;
+pub use envoys::{DeploymentOptions, DeploymentProxies};
 pub use observe::Cache;
 use portolan_core::gateway::Plan;
 use portolan_core::gateway::unit::{Report, UnitId};
@@ -39,11 +52,25 @@ use self::metrics::Metrics;
 use self::model::Model;
 use self::versions::Versions;
 use crate::runtime::app::Ctx;
+use crate::runtime::capability::Capability;
 use crate::runtime::clock::Clock;
 use crate::runtime::due::WriteQueues;
+use crate::runtime::events::Recorder;
 use crate::runtime::lease::Term;
 use crate::runtime::reconcile::{Next, Reconciler};
 use crate::runtime::write::Writer;
+
+/// The gateway as a value.
+pub const CAPABILITY: Capability = Capability {
+    name: "gateway",
+    description: "In: external load balancers for the Services of many tenants",
+    by_default: true,
+    kinds: kinds::KINDS,
+    options: <options::GatewayArgs as clap::Args>::augment_args,
+    configure: options::configure,
+    admission: Some(webhooks::ADMISSION),
+    queries: query::QUERIES,
+};
 
 /// Starts the loop on the process's tasks. `wake` is what the proxies call when a report changes.
 pub fn start(ctx: &Ctx, registry: &mut Registry, wake: Arc<Notify>, options: Options) -> Cache {
@@ -52,6 +79,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, wake: Arc<Notify>, options: Opt
     let gateway = Gateway {
         cache: cache.clone(),
         writer: ctx.writer("gateway"),
+        recorder: ctx.recorder("gateway"),
         metrics: Metrics::register(registry),
         queues: ctx.write_queues(&watches),
         clock: Clock::start(),
@@ -65,6 +93,7 @@ pub fn start(ctx: &Ctx, registry: &mut Registry, wake: Arc<Notify>, options: Opt
 struct Gateway {
     cache: Cache,
     writer: Writer,
+    recorder: Recorder,
     metrics: Metrics,
     queues: WriteQueues,
     clock: Clock,
@@ -100,7 +129,7 @@ impl Reconciler for Gateway {
     }
 
     async fn reconcile(&mut self) -> Next {
-        let Self { cache, writer, metrics, clock, options, term, .. } = self;
+        let Self { cache, writer, recorder, metrics, clock, options, term, .. } = self;
         let Some(TermState { model, plan: last, reports, versions, writes }) = term else { return Next::OnChange };
         let now = clock.now();
 
@@ -120,6 +149,7 @@ impl Reconciler for Gateway {
 
         // plan (no client; cannot fail)
         if differs {
+            metrics.reported(reports.as_ref(), reported.as_ref());
             model.world.reports.clone_from(&reported);
             *reports = reported;
             let began = Instant::now();
@@ -132,7 +162,7 @@ impl Reconciler for Gateway {
         }
 
         // act (client): each object by itself
-        writes.act(writer, cache, model, versions, last).await;
+        writes.act((writer, recorder), cache, model, versions, last).await;
         let next = last.next.map(|next| clock.instant(next));
         Next::at_earliest([next, writes.next_due()])
     }

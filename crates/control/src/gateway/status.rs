@@ -13,7 +13,14 @@ pub(super) fn conditions(verdicts: &Verdicts, generation: Option<i64>) -> Vec<Co
         match &verdict.problem {
             None => condition(kind.as_str(), Some(true), kind.as_str(), good(kind), generation),
             Some(problem) => {
-                let state = (*problem != Problem::DriverDirect).then_some(false);
+                let is_known = !matches!(
+                    problem,
+                    Problem::DriverDirect
+                        | Problem::EnvoyStarting
+                        | Problem::Pending
+                        | Problem::LoadBalancerNotReady { .. }
+                );
+                let state = is_known.then_some(false);
                 condition(kind.as_str(), state, problem.reason(), problem.to_string(), generation)
             }
         }

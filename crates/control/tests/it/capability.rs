@@ -53,12 +53,12 @@ async fn one_more_line_in_the_table_runs_in_the_operator_and_answers_every_query
     assert_eq!(why.summary, format!("ticket {full} has number 1"));
     let unknown = query::why(&table, &world.client, "sailor", "x", None).await;
     let Err(QueryError::Invalid { hint, .. }) = unknown else { anyhow::bail!("there is no answer for a sailor") };
-    assert_eq!(hint, "ask for eip, policy, pod, namespace, vsvc, route, target, rule, service or ticket");
+    assert_eq!(hint, "ask for eip, policy, pod, lb, namespace, vsvc, route, target, rule, service or ticket");
 
     let status = query::status(&table, &world.client, None).await?;
     let shown: Vec<&str> = status.iter().map(|section| section.capability).collect();
-    assert_eq!(shown, ["egress", "ipam", "mesh", "mirror", "tickets"]);
-    assert_eq!(status[4].result.summary, "1 of 1 tickets have a number");
+    assert_eq!(shown, ["egress", "gateway", "gateway-client", "ipam", "mesh", "mirror", "tickets"]);
+    assert_eq!(status[6].result.summary, "1 of 1 tickets have a number");
     tokio::time::timeout(Duration::from_secs(30), operator.stop()).await??;
     Ok(())
 }
@@ -66,7 +66,7 @@ async fn one_more_line_in_the_table_runs_in_the_operator_and_answers_every_query
 #[test]
 fn one_more_line_in_the_table_is_in_the_roles_the_webhooks_and_the_chart() -> anyhow::Result<()> {
     let table = table();
-    assert_eq!(names(&table), ["egress", "ipam", "mesh", "mirror", "tickets"]);
+    assert_eq!(names(&table), ["egress", "gateway", "gateway-client", "ipam", "mesh", "mirror", "tickets"]);
     let rule = "  - apiGroups: [testkit.portolan.dev]\n    resources: [tickets]\n    verbs: [list, watch]\n";
     let roles = manifests::rbac(&table, Form::Plain);
     assert!(roles.contains(rule), "{roles}");
@@ -80,9 +80,10 @@ fn one_more_line_in_the_table_is_in_the_roles_the_webhooks_and_the_chart() -> an
     );
 
     let values = manifests::values(&table, "replicas: 2\n");
-    assert!(values.contains("capabilities: [egress, ipam, mesh, mirror, tickets]\n"), "{values}");
+    assert!(values.contains("capabilities: [egress, gateway, ipam, mesh, mirror, tickets]\n"), "{values}");
     let values: Value = serde_saphyr::from_str(&values)?;
     assert_eq!(values["tickets"]["namespace"], "default", "{values}");
+    assert_eq!(values["gatewayClient"]["secret"], "portolan-gateway-client", "templates cannot name a dash: {values}");
     assert_eq!((&values["egress"]["ipv4"], &values["replicas"]), (&json!(true), &json!(2)), "{values}");
     let environment = manifests::environment(&table);
     assert!(environment.contains("- name: PORTOLAN_TICKETS_NAMESPACE\n"), "{environment}");

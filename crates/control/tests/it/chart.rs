@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::DeleteParams;
 use portolan_control::CAPABILITIES;
+use portolan_control::runtime::capability::names;
 use portolan_testkit::{Binaries, ControlPlane, Interference, builders, helm};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -32,15 +33,19 @@ const HELMS_OWN: [&str; 4] =
 #[test]
 fn the_chart_renders_what_the_manifests_say() -> anyhow::Result<()> {
     let mut plain = String::new();
-    for file in ["rbac.yaml", "operator.yaml", "webhooks.yaml"] {
+    for file in ["rbac.yaml", "gateway-tenant.yaml", "operator.yaml", "webhooks.yaml"] {
         plain.push_str("---\n");
         plain.push_str(&std::fs::read_to_string(deploy().join("manifests").join(file))?);
     }
     // hooks run after `helm uninstall`; with plain manifests people run `portolan cleanup`
     let (rendered, plain) = (objects(&rendered(&["--no-hooks"])?)?, objects(&plain)?);
     assert_eq!(rendered.keys().collect::<Vec<_>>(), plain.keys().collect::<Vec<_>>());
+    // the plain roles are those of every capability and flag, so that a flag is enough to have one more
+    let all = format!("capabilities={{{}}}", names(CAPABILITIES).join(","));
+    let with_all = objects(&self::rendered(&["--no-hooks", "--set", &all, "--set", "gateway.envoyImage=envoy:1"])?)?;
     for (key, object) in &plain {
-        assert_eq!(&without(&rendered[key], &HELMS_OWN), object, "{key:?}");
+        let chart = if key.0.ends_with("Role") { &with_all } else { &rendered };
+        assert_eq!(&without(&chart[key], &HELMS_OWN), object, "{key:?}");
     }
     Ok(())
 }
@@ -146,16 +151,34 @@ fn the_operator_can_have_files_and_its_service_account_annotations() -> anyhow::
 }
 
 #[test]
+fn the_rest_api_of_the_gateway_is_published_with_its_certificate() -> anyhow::Result<()> {
+    let key = ("Service".to_owned(), "portolan-gateway-rest".to_owned());
+    assert!(!objects(&rendered(&[])?)?.contains_key(&key), "it is off by default");
+    let values = "gateway.rest.tlsSecret=edge-tls,gateway.rest.service.type=LoadBalancer,gateway.rest.service.port=443";
+    let rendered = objects(&rendered(&["--set", values])?)?;
+    assert_eq!(rendered[&key]["spec"]["type"], "LoadBalancer");
+    assert_eq!(rendered[&key]["spec"]["ports"][0]["port"], 443);
+    let pod = &rendered[&("Deployment".to_owned(), "portolan-operator".to_owned())]["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"][0]["secret"]["secretName"], "edge-tls");
+    let container = &pod["containers"][0];
+    let env = |name: &str| container["env"].as_array()?.iter().find(|one| one["name"] == name)?["value"].as_str();
+    assert_eq!(env("PORTOLAN_GATEWAY_REST_LISTEN"), Some("[::]:8443"));
+    assert_eq!(env("PORTOLAN_GATEWAY_REST_TLS_DIR"), container["volumeMounts"][0]["mountPath"].as_str());
+    Ok(())
+}
+
+#[test]
 fn values_that_cannot_work_are_refused() -> anyhow::Result<()> {
     for (value, says) in [
         ("replicas=0", "/replicas"),
         ("nonsense=1", "nonsense"),
         ("egress.ipv4=false,egress.ipv6=false", "/egress"),
         ("webhook.failurePolicy=Perhaps", "/webhook/failurePolicy"),
-        ("capabilities={gateway}", "/capabilities"),
+        ("capabilities={gatewya}", "/capabilities"),
         ("mesh.crossNamespace=perhaps", "/mesh/crossNamespace"),
         ("mesh.denyEndpoint={everything}", "/mesh/denyEndpoint"),
         ("mirror.barrelman.remote.region=z", "region"),
+        ("gateway.rest.service.type=Anything", "/gateway/rest/service/type"),
     ] {
         let output = template(&["--set", value])?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -176,6 +199,7 @@ async fn a_real_api_server_takes_what_the_chart_renders() -> anyhow::Result<()> 
         &["--set", "webhook.enabled=false,replicas=1,egress.ipv6=false"],
         &["--set", "image.tag=x,podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,webhook.failurePolicy=Ignore"],
         &["--set", "capabilities={egress}"],
+        &["--set", "gateway.rest.tlsSecret=edge-tls,gateway.rest.service.annotations.a=b"],
         &["--set", "capabilities={mesh},mesh.crossNamespace=open,mesh.denyEndpoint={10.0.0.0/8}"],
         &[
             "--set",

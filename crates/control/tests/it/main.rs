@@ -8,6 +8,8 @@ mod doctor;
 mod egress;
 mod examples;
 mod gateway;
+mod gateway_client;
+mod gateway_rest;
 mod harness;
 mod ipam;
 mod leadership;

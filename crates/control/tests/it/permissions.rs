@@ -24,11 +24,13 @@ use portolan_api::address_claim::AddressClaim;
 use portolan_api::egress::{
     EgressClusterEndpointSlice, EgressClusterPolicy, EgressEndpointSlice, EgressGateway, EgressPolicy, EgressTunnel,
 };
+use portolan_api::gateway::{Account, Endpoint, LoadBalancer, NodeConfig, ServiceGroup, ServicePrefix};
 use portolan_api::ipam::{CloudPrivateIpConfig, EgressIp, NetworkConfig};
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_api::mirror::{RemoteCluster, ServiceExport, ServiceExportSpec, ServiceImport};
 use portolan_apiserver::ApiServer;
 use portolan_apiserver::auth::{Identity, Record};
+use portolan_apiserver::controllers::Namespaces;
 use portolan_control::CAPABILITIES;
 use portolan_control::runtime::app::{Options, Process};
 use portolan_control::runtime::capability::{CloudSource, Platform};
@@ -36,6 +38,8 @@ use portolan_control::runtime::{lease, webhook};
 use portolan_simulator::{agents, openshift};
 use portolan_testkit::builders;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
 
 use crate::egress::harness::{app, options, selector};
 use crate::harness::{Backend, Server, eventually};
@@ -58,12 +62,14 @@ async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_
         agents::start(ctx);
         openshift::start(ctx);
     })?;
-    let (operator, hooks) = operator(&client_of(&server, USER))?;
+    let rest = SocketAddr::new(fresh_address().into(), 8080);
+    let (operator, hooks) = operator(&client_of(&server, USER), rest)?;
     everything(&admin).await?;
     everything_of_ipam(&admin).await?;
     everything_of_ipam_with_ovn(&admin).await?;
     everything_of_the_mesh(&admin).await?;
     everything_of_the_mirror(&admin).await?;
+    everything_of_the_gateway(&admin, rest).await?;
     hooks.rotate_now();
     let mut asked = BTreeSet::new();
     eventually("the Secret was written anew", async || {
@@ -78,7 +84,13 @@ async fn the_operator_asks_for_what_its_roles_grant_and_they_grant_what_it_asks_
     let granted = grants()?;
     let refused: Vec<&Record> =
         asked.iter().filter(|record| !granted.iter().any(|grant| grant.allows(record))).collect();
-    let unused: Vec<&Grant> = granted.iter().filter(|grant| !asked.iter().any(|record| grant.allows(record))).collect();
+    // an apply that makes an object needs to be allowed both
+    let is_for_apply = |grant: &Grant| {
+        let patch = Grant { verb: "patch".to_owned(), ..grant.clone() };
+        grant.verb == "create" && asked.iter().any(|record| patch.allows(record))
+    };
+    let is_used = |grant: &Grant| asked.iter().any(|record| grant.allows(record)) || is_for_apply(grant);
+    let unused: Vec<&Grant> = granted.iter().filter(|grant| !is_used(grant)).collect();
     assert!(
         refused.is_empty() && unused.is_empty(),
         "asked for and not granted: {refused:#?}\ngranted and not asked for: {unused:#?}"
@@ -165,7 +177,7 @@ where
 }
 
 /// As `portolan operator` runs it, with election and webhook.
-fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
+fn operator(client: &Client, rest: SocketAddr) -> anyhow::Result<(Process, webhook::Handle)> {
     let election = lease::Options::of_operator(NAMESPACE, "test");
     let admissions = || CAPABILITIES.iter().filter_map(|capability| capability.admission);
     let config = webhook::Config {
@@ -185,8 +197,19 @@ fn operator(client: &Client) -> anyhow::Result<(Process, webhook::Handle)> {
         .iter()
         .map(|capability| {
             let command = (capability.options)(clap::Command::new(capability.name).no_binary_name(true));
-            let flags: &[&str] =
-                if capability.name == "mirror" { &["--mirror-allow-loopback-remotes"] } else { Default::default() };
+            let rest = format!("--gateway-rest-plain-listen={rest}");
+            let flags: &[&str] = match capability.name {
+                "mirror" => &["--mirror-allow-loopback-remotes"],
+                "gateway" => &[
+                    &rest,
+                    "--gateway-envoy-image=envoy:test",
+                    "--gateway-xds-listen=127.0.0.1:0",
+                    "--gateway-drain=1s",
+                ],
+                // nobody listens there, and that is enough: what it asks the API server for is all the same
+                "gateway-client" => &["--gateway-client-url", "http://127.0.0.1:1/api/egw/accounts/a/groups/g"],
+                _ => Default::default(),
+            };
             (capability.configure)(&command.get_matches_from(flags), &platform)
         })
         .collect();
@@ -310,6 +333,100 @@ async fn everything_of_ipam_with_ovn(admin: &Client) -> anyhow::Result<()> {
     eventually("it has none", async || Ok(egress_ips.get_opt("flying").await?.is_none())).await
 }
 
+/// The same for the gateway: a tenant with everything, which goes with its account.
+async fn everything_of_the_gateway(admin: &Client, rest: SocketAddr) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    eventually("the provider's namespace is there", async || Ok(namespaces.get_opt("egw").await?.is_some())).await?;
+    let prefixes: Api<ServicePrefix> = Api::namespaced(admin.clone(), "egw");
+    create(&prefixes, "default", json!({ "subnet": "192.0.2.0/24", "pool": "192.0.2.0/28" })).await?;
+    let node_configs: Api<NodeConfig> = Api::namespaced(admin.clone(), "egw");
+    create(&node_configs, "default", json!({ "base": { "gue-endpoint": { "egw-address": "198.51.100.1" } } })).await?;
+    let accounts: Api<Account> = Api::namespaced(admin.clone(), "egw");
+    create(&accounts, "acme", json!({})).await?;
+    eventually("the account has a namespace", async || Ok(namespaces.get_opt("egw-acme").await?.is_some())).await?;
+    let groups: Api<ServiceGroup> = Api::namespaced(admin.clone(), "egw-acme");
+    create(&groups, "sample", json!({ "service-prefix": "egw/default", "auth-creds": "secret" })).await?;
+    let balancers: Api<LoadBalancer> = Api::namespaced(admin.clone(), "egw-acme");
+    create(&balancers, "web", json!({ "service-group": "sample", "public-ports": [{ "port": 80 }] })).await?;
+    let endpoints: Api<Endpoint> = Api::namespaced(admin.clone(), "egw-acme");
+    let spec = json!({
+        "load-balancer": "web", "address": "10.1.0.1", "node-address": "10.0.0.1", "port": { "port": 8080 },
+    });
+    create(&endpoints, "web-1", spec).await?;
+    // as the original left them
+    let finalizer = Patch::Merge(json!({ "metadata": { "finalizers": ["egw.acnodal.io/endpointFinalizer"] } }));
+    endpoints.patch("web-1", &PatchParams::default(), &finalizer).await?;
+    eventually("the load balancer has a tunnel, and the endpoint no finalizer", async || {
+        let tunnels = balancers.get("web").await?.status.is_some_and(|status| !status.gue_tunnel_endpoints.is_empty());
+        Ok(tunnels && endpoints.get("web-1").await?.metadata.finalizers.unwrap_or_default().is_empty())
+    })
+    .await?;
+    everything_of_rest(admin, rest).await?;
+    // a holder that is gone: the API server itself is asked
+    let holder = json!({ "kind": "LoadBalancer", "namespace": "egw-acme", "name": "gone", "uid": "gone", "ports": [] });
+    let section = json!({ "address": "192.0.2.9", "prefixRef": "egw/default", "holders": [holder] });
+    let claims: Api<AddressClaim> = Api::all(admin.clone());
+    create(&claims, "192.0.2.9", json!({ "gateway": section })).await?;
+    eventually("the address is released", async || {
+        let section = claims.get_opt("192.0.2.9").await?.and_then(|claim| claim.spec.gateway);
+        Ok(section.is_none_or(|section| section.holders.is_empty()))
+    })
+    .await?;
+    let confirmed = json!({ "metadata": { "annotations": { "portolan.dev/delete-with-contents": "true" } } });
+    accounts.patch("acme", &PatchParams::default(), &Patch::Merge(confirmed)).await?;
+    accounts.delete("acme", &DeleteParams::default()).await?;
+    let gone = eventually("account and namespace are gone", async || {
+        Ok(accounts.get_opt("acme").await?.is_none() && namespaces.get_opt("egw-acme").await?.is_none())
+    });
+    tokio::select! {
+        gone = gone => gone,
+        () = Namespaces.run(admin.clone(), CancellationToken::new()) => anyhow::bail!("it runs until it is stopped"),
+    }
+}
+
+/// What REST clients do.
+async fn everything_of_rest(admin: &Client, rest: SocketAddr) -> anyhow::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "egw-acme");
+    let users = format!("tenant:{}", bcrypt::hash("secret", 4)?);
+    let users = json!({ "metadata": { "name": "api-users" }, "stringData": { "auth": users } });
+    secrets.create(&PostParams::default(), &serde_json::from_value(users)?).await?;
+    let basic = "Basic dGVuYW50OnNlY3JldA==";
+    let account = "/api/egw/accounts/acme";
+    let service =
+        json!({ "service": { "metadata": { "name": "rest" }, "spec": { "public-ports": [{ "port": 81 }] } } });
+    let endpoint = |name: &str| {
+        let port = json!({ "name": name, "port": 8081, "protocol": "TCP" });
+        json!({ "endpoint": { "spec": { "address": "10.1.0.2", "node-address": "10.0.0.1", "port": port } } })
+    };
+    let endpoints = format!("{account}/services/rest/endpoints");
+    for (method, path, login, body, code) in [
+        ("POST", format!("{account}/groups/sample/services"), basic, service, "302"),
+        ("PUT", format!("{endpoints}/one"), basic, endpoint(""), "201"),
+        ("PUT", format!("{endpoints}/one"), basic, endpoint("http"), "200"),
+        ("DELETE", format!("{endpoints}/one"), basic, Value::Null, "200"),
+        ("DELETE", format!("{account}/services/rest"), basic, Value::Null, "200"),
+        ("GET", account.to_owned(), "Bearer unknown", Value::Null, "503"),
+    ] {
+        let answer = send(rest, method, &path, login, &body).await?;
+        anyhow::ensure!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{method} {path}: {answer}");
+    }
+    Ok(())
+}
+
+async fn send(to: SocketAddr, method: &str, path: &str, login: &str, body: &Value) -> anyhow::Result<String> {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let mut stream = tokio::net::TcpStream::connect(to).await?;
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: gateway\r\nauthorization: {login}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
 /// Says which network plugin the cluster has.
 async fn network_plugin(admin: &Client, name: &str) -> anyhow::Result<()> {
     let networks: Api<NetworkConfig> = Api::all(admin.clone());
@@ -378,7 +495,7 @@ where
 }
 
 /// One verb on one resource, in one place.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Grant {
     /// None: everywhere.
     namespace: Option<String>,

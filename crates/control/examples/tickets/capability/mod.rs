@@ -34,6 +34,7 @@ use observe::Cache;
 pub(crate) const CAPABILITY: Capability = Capability {
     name: "tickets",
     description: "Tickets: a number and a receipt for each",
+    by_default: true,
     kinds: &[
         Kind::namespaced(GROUP, "v1", "Ticket", "tickets").planned().status(&["patch"]).purpose("Reports the number"),
         Kind::namespaced(GROUP, "v1", "Office", "offices").planned().status(&["update"]).purpose("Records the numbers"),

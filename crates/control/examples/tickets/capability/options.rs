@@ -19,7 +19,7 @@ pub(super) struct TicketsArgs {
 }
 
 pub(super) fn configure(matches: &ArgMatches, platform: &Platform) -> Result<Starter, OptionsError> {
-    let Platform { api_server: _, loopback_pods: _, namespace: _, cloud: _ } = platform;
+    let Platform { api_server: _, loopback_pods: _, namespace: _, cloud: _, programs: _ } = platform;
     let args = TicketsArgs::from_arg_matches(matches).map_err(|cause| OptionsError(cause.to_string()))?;
     let TicketsArgs { tickets_namespace } = args;
     Ok(Box::new(move |ctx, _registry, webhooks| {

@@ -17,6 +17,7 @@ const VALIDATE_TICKET: Hook = Hook {
     path: "/validate-ticket",
     resource: "tickets",
     operations: &["CREATE", "UPDATE"],
+    optional: false,
 };
 
 /// Adds the handlers of this capability.

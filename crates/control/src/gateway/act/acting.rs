@@ -9,12 +9,14 @@ use super::super::model::Model;
 use super::super::observe::Cache;
 use super::super::versions::Versions;
 use crate::runtime::due::Prepared;
+use crate::runtime::events::Recorder;
 use crate::runtime::write::Writer;
 
 /// What a write needs to know.
 #[derive(Clone, Copy)]
 pub(super) struct Acting<'a> {
     pub(super) writer: &'a Writer,
+    pub(super) recorder: &'a Recorder,
     pub(super) cache: &'a Cache,
     pub(super) model: &'a Model,
     pub(super) versions: &'a Versions,

@@ -32,7 +32,7 @@ pub(super) fn prepare(acting: Acting<'_>, since: Instant) -> Prepared<()> {
     let planned = &acting.plan.egw;
     let before = seen.status.clone().unwrap_or_default();
     let mut wanted = validate::parents(&planned.accounts, &planned.tunnels, &before);
-    let verdicts = Verdicts(vec![Verdict { kind: ConditionKind::Accepted, problem: None }]);
+    let verdicts = Verdicts(vec![Verdict { kind: ConditionKind::Accepted, problem: None }].into());
     let conditions = status::conditions(&verdicts, seen.metadata.generation);
     let is_urgent = planned.is_urgent || !status::says(&before.conditions, &conditions);
     wanted.conditions = conditions;

@@ -8,7 +8,7 @@ use portolan_api::well_known::gateway::LOAD_BALANCER_FINALIZER;
 use portolan_core::gateway::{Completion, LoadBalancerPlan, ObjectName};
 use tokio::time::Instant;
 
-use super::super::{status, validate};
+use super::super::{events, status, validate};
 use super::acting::{Acting, UNDER_WAY, after, is_under_way};
 use crate::runtime::due::Prepared;
 use crate::runtime::endpoint::Part;
@@ -40,7 +40,17 @@ pub(super) fn object(acting: Acting<'_>, name: &ObjectName) -> Prepared<()> {
     if wanted == *seen {
         return Prepared::Nothing;
     }
-    Prepared::write(async move { writer.replace(&store, Part::Object, &wanted).await.map(drop) })
+    let recorder = acting.recorder.clone();
+    let is_finished = planned.is_finished;
+    Prepared::write(async move {
+        writer.replace(&store, Part::Object, &wanted).await?;
+        if is_finished {
+            events::released(&recorder, &seen);
+        } else {
+            events::allocated(&recorder, &wanted);
+        }
+        Ok(())
+    })
 }
 
 /// What its status needs.

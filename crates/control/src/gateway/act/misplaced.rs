@@ -71,5 +71,5 @@ pub(super) fn prepare(acting: Acting<'_>, object: &Misplaced) -> Prepared<()> {
 }
 
 fn accepted(problem: Option<Problem>, generation: Option<i64>) -> Vec<Condition> {
-    status::conditions(&Verdicts(vec![Verdict { kind: ConditionKind::Accepted, problem }]), generation)
+    status::conditions(&Verdicts(vec![Verdict { kind: ConditionKind::Accepted, problem }].into()), generation)
 }

@@ -5,6 +5,7 @@ mod acting;
 mod claims;
 mod egw;
 mod endpoints;
+pub(super) mod envoys;
 mod load_balancers;
 mod misplaced;
 mod namespaces;
@@ -26,6 +27,7 @@ use super::observe::{Cache, Changes};
 use super::validate::name_of;
 use super::versions::Versions;
 use crate::runtime::due::{DueWrites, Pace, WriteQueues};
+use crate::runtime::events::Recorder;
 use crate::runtime::store::Key;
 use crate::runtime::write::Writer;
 
@@ -105,13 +107,13 @@ impl Writes {
     /// Writes what is due.
     pub(super) async fn act(
         &mut self,
-        writer: &Writer,
+        (writer, recorder): (&Writer, &Recorder),
         cache: &Cache,
         model: &Model,
         versions: &Versions,
         plan: &Plan,
     ) {
-        let acting = Acting { writer, cache, model, versions, plan };
+        let acting = Acting { writer, recorder, cache, model, versions, plan };
         let Self {
             namespaces,
             egw,

@@ -17,7 +17,7 @@ use portolan_core::gateway::{Identity, ObjectName};
 
 use crate::runtime::store::Key;
 
-/// What tells an object from others; `finalizer` is the one that counts as ours.
+/// Which object it is; `finalizer` is the one that counts as ours.
 fn identity<K: Resource>(object: &K, finalizer: &str) -> Identity {
     let meta = object.meta();
     let deleted =

@@ -30,10 +30,12 @@ pub(in super::super) fn service_group(object: &ServiceGroup, images: &[String]) 
     } else {
         None
     };
+    // load balancers of before go on with the default
+    let is_refused = matches!(problem, Some(Problem::ImageNotAllowed { .. }));
     core::ServiceGroup {
         identity: identity(object, ""),
         prefix: prefix.map(|(_, name)| Arc::from(name)).unwrap_or_default(),
-        image: image.into(),
+        image: if is_refused { Arc::default() } else { image.into() },
         problem,
     }
 }

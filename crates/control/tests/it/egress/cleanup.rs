@@ -78,7 +78,7 @@ async fn what_the_operator_made_goes_and_what_users_made_stays(backend: Backend)
         ("EgressClusterEndpointSlice", 0),
         ("AddressClaim", 1),
     ];
-    let found = cleanup::find(&[&CAPABILITY], &world.client).await?;
+    let found = cleanup::find(&[&CAPABILITY], &world.client, "default").await?;
     assert_eq!(found.iter().map(|found| (found.kind, found.objects)).collect::<Vec<_>>(), expected);
     assert_eq!(world.tunnels().list(&ListParams::default()).await?.items.len(), 1, "looking changes nothing");
 

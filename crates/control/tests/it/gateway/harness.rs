@@ -1,7 +1,7 @@
 //! What these tests share: a provider's cluster, tenants on it, and operators.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
@@ -16,7 +16,7 @@ use portolan_control::gateway;
 use portolan_control::runtime::app::Process;
 use portolan_core::gateway::unit::UnitId;
 use portolan_drivers::envoy::MemoryProxies;
-use portolan_testkit::{Exchange, FaultProxy, Faults, install_definition};
+use portolan_testkit::{Exchange, FaultProxy, Faults};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -26,33 +26,30 @@ use crate::egress::harness::{self as cluster, options, wipe_kind};
 use crate::harness::{Backend, eventually};
 
 /// A cluster with the kinds of gateway and nothing of them there.
-pub(super) struct World {
-    pub(super) client: Client,
-    pub(super) cluster: cluster::World,
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) cluster: cluster::World,
 }
 
 /// An operator with Envoys in memory, behind a recorder of its writes.
-pub(super) struct Operator {
-    pub(super) process: Process,
-    pub(super) seen: FaultProxy,
-    pub(super) proxies: MemoryProxies,
+pub(crate) struct Operator {
+    pub(crate) process: Process,
+    pub(crate) seen: FaultProxy,
+    pub(crate) proxies: MemoryProxies,
 }
 
 impl Operator {
     /// Writes to the API server, besides events.
-    pub(super) fn writes(&self) -> Vec<Exchange> {
+    pub(crate) fn writes(&self) -> Vec<Exchange> {
         let writes = self.seen.writes_but_leases();
         writes.into_iter().filter(|write| write.resource() != Some("events")).collect()
     }
 }
 
 impl World {
-    pub(super) async fn new(backend: Backend) -> anyhow::Result<Self> {
+    pub(crate) async fn new(backend: Backend) -> anyhow::Result<Self> {
         let cluster = cluster::World::new(backend).await?;
         let client = cluster.client.clone();
-        for definition in portolan_api::gateway_crds() {
-            install_definition(client.clone(), definition).await?;
-        }
         wipe_kind::<Endpoint>(&client).await?;
         wipe_kind::<LoadBalancer>(&client).await?;
         wipe_kind::<ServiceGroup>(&client).await?;
@@ -63,19 +60,29 @@ impl World {
         Ok(Self { client, cluster })
     }
 
-    pub(super) fn of<K>(&self, namespace: &str) -> Api<K>
+    /// One with a running operator, a pool of eight addresses and an account.
+    pub(crate) async fn served(backend: Backend) -> anyhow::Result<(Self, Operator, String)> {
+        let world = Self::new(backend).await?;
+        let operator = world.operator().await?;
+        world.pool("192.0.2.8/29").await?;
+        let name = Self::name("acme");
+        world.account(&name).await?;
+        Ok((world, operator, name))
+    }
+
+    pub(crate) fn of<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    pub(super) fn claims(&self) -> Api<AddressClaim> {
+    pub(crate) fn claims(&self) -> Api<AddressClaim> {
         Api::all(self.client.clone())
     }
 
     /// Settings with short times.
-    pub(super) fn options(proxies: &MemoryProxies) -> gateway::Options {
+    pub(crate) fn options(proxies: &MemoryProxies) -> gateway::Options {
         gateway::Options {
             address_quarantine: Duration::from_secs(2),
             key_quarantine: Duration::from_secs(2),
@@ -83,11 +90,11 @@ impl World {
         }
     }
 
-    pub(super) async fn operator(&self) -> anyhow::Result<Operator> {
+    pub(crate) async fn operator(&self) -> anyhow::Result<Operator> {
         self.operator_with(Faults::default(), |options| options).await
     }
 
-    pub(super) async fn operator_with(
+    pub(crate) async fn operator_with(
         &self,
         faults: Faults,
         change: impl FnOnce(gateway::Options) -> gateway::Options,
@@ -106,11 +113,11 @@ impl World {
     }
 
     /// Makes the provider's namespace, if it is missing.
-    pub(super) async fn provider(&self) -> anyhow::Result<()> {
+    pub(crate) async fn provider(&self) -> anyhow::Result<()> {
         self.namespace("egw").await
     }
 
-    pub(super) async fn namespace(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn namespace(&self, name: &str) -> anyhow::Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         let object = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
         match namespaces.create(&PostParams::default(), &object).await {
@@ -119,7 +126,7 @@ impl World {
         }
     }
 
-    pub(super) async fn create<K>(&self, namespace: &str, name: &str, spec: Value) -> anyhow::Result<K>
+    pub(crate) async fn create<K>(&self, namespace: &str, name: &str, spec: Value) -> anyhow::Result<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
@@ -136,20 +143,20 @@ impl World {
     }
 
     /// A prefix `default` with this pool of 192.0.2.0/24.
-    pub(super) async fn pool(&self, pool: &str) -> anyhow::Result<()> {
+    pub(crate) async fn pool(&self, pool: &str) -> anyhow::Result<()> {
         self.provider().await?;
         self.create::<ServicePrefix>("egw", "default", json!({ "subnet": "192.0.2.0/24", "pool": pool })).await?;
         Ok(())
     }
 
     /// An account with a group `sample`; the operator must be running, as it makes the namespace.
-    pub(super) async fn account(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn account(&self, name: &str) -> anyhow::Result<()> {
         self.provider().await?;
         self.create::<Account>("egw", name, json!({})).await?;
         self.group(name, "sample", "egw/default").await
     }
 
-    pub(super) async fn group(&self, account: &str, name: &str, prefix: &str) -> anyhow::Result<()> {
+    pub(crate) async fn group(&self, account: &str, name: &str, prefix: &str) -> anyhow::Result<()> {
         let namespace = format!("egw-{account}");
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         eventually("the namespace of the account is there", async || {
@@ -162,11 +169,11 @@ impl World {
     }
 
     /// A load balancer of group `sample` with port 8888.
-    pub(super) async fn load_balancer(&self, account: &str, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn load_balancer(&self, account: &str, name: &str) -> anyhow::Result<()> {
         self.load_balancer_with(account, name, json!({})).await
     }
 
-    pub(super) async fn load_balancer_with(&self, account: &str, name: &str, change: Value) -> anyhow::Result<()> {
+    pub(crate) async fn load_balancer_with(&self, account: &str, name: &str, change: Value) -> anyhow::Result<()> {
         let mut spec = json!({
             "service-group": "sample",
             "public-ports": [{ "port": 8888, "protocol": "TCP", "targetPort": 8080 }],
@@ -177,7 +184,7 @@ impl World {
     }
 
     /// An endpoint on a client's node.
-    pub(super) async fn endpoint(
+    pub(crate) async fn endpoint(
         &self,
         account: &str,
         name: &str,
@@ -192,17 +199,17 @@ impl World {
         Ok(())
     }
 
-    pub(super) async fn get(&self, account: &str, name: &str) -> anyhow::Result<LoadBalancer> {
+    pub(crate) async fn get(&self, account: &str, name: &str) -> anyhow::Result<LoadBalancer> {
         Ok(self.of::<LoadBalancer>(&format!("egw-{account}")).get(name).await?)
     }
 
     /// Waits until a load balancer is ready; gives it.
-    pub(super) async fn ready(&self, account: &str, name: &str) -> anyhow::Result<LoadBalancer> {
+    pub(crate) async fn ready(&self, account: &str, name: &str) -> anyhow::Result<LoadBalancer> {
         self.shows(account, name, "Ready", "Ready").await
     }
 
     /// Waits until a condition of a load balancer has a reason; gives it.
-    pub(super) async fn shows(
+    pub(crate) async fn shows(
         &self,
         account: &str,
         name: &str,
@@ -224,7 +231,7 @@ impl World {
     }
 
     /// Waits until an object is gone.
-    pub(super) async fn gone<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
+    pub(crate) async fn gone<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
     {
@@ -237,7 +244,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) async fn delete<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
+    pub(crate) async fn delete<K>(&self, namespace: &str, name: &str) -> anyhow::Result<()>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
     {
@@ -246,7 +253,7 @@ impl World {
     }
 
     /// Waits until no address is claimed.
-    pub(super) async fn nothing_is_claimed(&self) -> anyhow::Result<()> {
+    pub(crate) async fn nothing_is_claimed(&self) -> anyhow::Result<()> {
         eventually("no address is claimed", async || {
             Ok(self.claims().list(&ListParams::default()).await?.items.is_empty())
         })
@@ -254,13 +261,26 @@ impl World {
     }
 
     /// A name that no other test uses.
-    pub(super) fn name(prefix: &str) -> String {
+    pub(crate) fn name(prefix: &str) -> String {
         format!("{prefix}-{:06x}", fastrand::u32(..0x0100_0000))
     }
 }
 
+/// Waits until nothing is written for two seconds; `writes` says how many writes there were.
+pub(crate) async fn at_rest(writes: impl Fn() -> usize) -> anyhow::Result<()> {
+    let mut seen = (writes(), Instant::now());
+    eventually("nothing more is written", async || {
+        let now = writes();
+        if now != seen.0 {
+            seen = (now, Instant::now());
+        }
+        Ok(seen.1.elapsed() >= Duration::from_secs(2))
+    })
+    .await
+}
+
 /// The unit of a load balancer that shares nothing.
-pub(super) fn unit(account: &str, name: &str) -> UnitId {
+pub(crate) fn unit(account: &str, name: &str) -> UnitId {
     UnitId { namespace: format!("egw-{account}").into(), name: name.into() }
 }
 

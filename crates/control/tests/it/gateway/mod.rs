@@ -1,9 +1,14 @@
 //! Gateway: accounts, load balancers and endpoints on an API server, Envoys in memory.
 
 mod addresses;
+mod admission;
+mod attacks;
 mod cleanup;
-mod harness;
+mod defects;
+mod deployments;
+pub(crate) mod harness;
 mod keys;
 mod life;
+mod queries;
 mod races;
 mod seed;

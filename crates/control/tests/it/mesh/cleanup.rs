@@ -38,7 +38,7 @@ async fn generated_objects_go_unless_a_user_has_changed_them() -> anyhow::Result
     let edited = json!({ "spec": { "cluster": { "loadbalancer": { "policy": "ConsistentHash" } } } });
     targets.patch("other", &PatchParams::default(), &Patch::Merge(edited)).await?;
 
-    let found = cleanup::find(&[&CAPABILITY], &world.client).await?;
+    let found = cleanup::find(&[&CAPABILITY], &world.client, "default").await?;
     let generated = names(&world.api::<VirtualService>()).await?.len() - 1;
     let expected = [("VirtualService", generated), ("Target", 1)];
     let shown = |Found { kind, objects, .. }: &Found| (*kind, *objects);
