@@ -24,6 +24,7 @@ const ALL: Scope = Scope { name: "all", packages: &[], select: &[], kubernetes: 
 
 const SCOPES: &[Scope] = &[
     Scope { name: "gateway", select: &["gateway"], ..ALL },
+    Scope { name: "gateway-client", select: &["gateway_client"], ..ALL },
     Scope { name: "egress", select: &["egress"], ..ALL },
     Scope { name: "ipam", select: &["ipam"], ..ALL },
     Scope { name: "mirror", select: &["mirror"], ..ALL },
@@ -34,6 +35,7 @@ const SCOPES: &[Scope] = &[
         packages: &["portolan-control"],
         select: &[
             "--skip=gateway::",
+            "--skip=gateway_client::",
             "--skip=egress::",
             "--skip=ipam::",
             "--skip=mirror::",

@@ -1,7 +1,7 @@
 //! The command line as a whole: every command, and how each is run.
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser};
-use portolan_control::runtime::capability::Capability;
+use portolan_control::runtime::capability::{Capability, names};
 
 use crate::commands::{
     agent, cleanup, completions, crds, doctor, manifests, operator, plan, proxy, reference, send, status, up, why,
@@ -59,7 +59,7 @@ pub(crate) fn definition(program: Program, table: &[&Capability]) -> clap::Comma
         Cli::command().version(version::TEXT.as_str()).bin_name(program.command()).mut_subcommands(|command| {
             match command.get_name() {
                 "operator" => operator::with_capabilities(command, table),
-                "cleanup" => operator::with_names(command, table),
+                "cleanup" => operator::with_names(command, table, &names(table)),
                 "why" => why::with_capabilities(command, table),
                 "status" => status::with_capabilities(command, table),
                 "doctor" => doctor::with_capabilities(command, table),

@@ -19,6 +19,7 @@ mod outcome;
 mod output;
 mod printer;
 mod program;
+mod programs;
 mod usage;
 mod version;
 

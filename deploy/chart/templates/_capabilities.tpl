@@ -1,6 +1,6 @@
 {{- /* Written by `cargo xtask manifests`: changes made here are lost. */}}
 {{- define "portolan.capabilities" -}}
-{{- if ne (join "," .Values.capabilities) "egress,ipam,mesh,mirror" }}
+{{- if ne (join "," .Values.capabilities) "egress,gateway,ipam,mesh,mirror" }}
 - name: PORTOLAN_CAPABILITIES
   value: {{ join "," .Values.capabilities | quote }}
 {{- end }}
@@ -11,6 +11,78 @@
 {{- if not .Values.egress.ipv6 }}
 - name: PORTOLAN_EGRESS_NO_IPV6
   value: "true"
+{{- end }}
+{{- if and .Values.gateway.envoyRuntime (ne .Values.gateway.envoyRuntime "auto") }}
+- name: PORTOLAN_GATEWAY_ENVOY_RUNTIME
+  value: {{ .Values.gateway.envoyRuntime | quote }}
+{{- end }}
+{{- if and .Values.gateway.envoyImage (ne .Values.gateway.envoyImage "") }}
+- name: PORTOLAN_GATEWAY_ENVOY_IMAGE
+  value: {{ .Values.gateway.envoyImage | quote }}
+{{- end }}
+{{- if .Values.gateway.envoyImageAllow }}
+- name: PORTOLAN_GATEWAY_ENVOY_IMAGE_ALLOW
+  value: {{ join "," .Values.gateway.envoyImageAllow | quote }}
+{{- end }}
+{{- if and .Values.gateway.xdsAddress (ne .Values.gateway.xdsAddress "") }}
+- name: PORTOLAN_GATEWAY_XDS_ADDRESS
+  value: {{ .Values.gateway.xdsAddress | quote }}
+{{- end }}
+{{- if and .Values.gateway.drain (ne .Values.gateway.drain "10s") }}
+- name: PORTOLAN_GATEWAY_DRAIN
+  value: {{ .Values.gateway.drain | quote }}
+{{- end }}
+{{- if and .Values.gateway.addressQuarantine (ne .Values.gateway.addressQuarantine "1m") }}
+- name: PORTOLAN_GATEWAY_ADDRESS_QUARANTINE
+  value: {{ .Values.gateway.addressQuarantine | quote }}
+{{- end }}
+{{- if and .Values.gateway.keyQuarantine (ne .Values.gateway.keyQuarantine "1h") }}
+- name: PORTOLAN_GATEWAY_KEY_QUARANTINE
+  value: {{ .Values.gateway.keyQuarantine | quote }}
+{{- end }}
+{{- if .Values.gateway.endpointDeny }}
+- name: PORTOLAN_GATEWAY_ENDPOINT_DENY
+  value: {{ join "," .Values.gateway.endpointDeny | quote }}
+{{- end }}
+{{- if .Values.gateway.directAllow }}
+- name: PORTOLAN_GATEWAY_DIRECT_ALLOW
+  value: {{ join "," .Values.gateway.directAllow | quote }}
+{{- end }}
+{{- if ne (toString .Values.gateway.maxLoadBalancers) "256" }}
+- name: PORTOLAN_GATEWAY_MAX_LOAD_BALANCERS
+  value: {{ toString .Values.gateway.maxLoadBalancers | quote }}
+{{- end }}
+{{- if ne (toString .Values.gateway.maxAddresses) "256" }}
+- name: PORTOLAN_GATEWAY_MAX_ADDRESSES
+  value: {{ toString .Values.gateway.maxAddresses | quote }}
+{{- end }}
+{{- if ne (toString .Values.gateway.maxEndpoints) "1000" }}
+- name: PORTOLAN_GATEWAY_MAX_ENDPOINTS
+  value: {{ toString .Values.gateway.maxEndpoints | quote }}
+{{- end }}
+{{- if ne (toString .Values.gateway.restWatches) "100" }}
+- name: PORTOLAN_GATEWAY_REST_WATCHES
+  value: {{ toString .Values.gateway.restWatches | quote }}
+{{- end }}
+{{- if ne (toString .Values.gateway.restRate) "50" }}
+- name: PORTOLAN_GATEWAY_REST_RATE
+  value: {{ toString .Values.gateway.restRate | quote }}
+{{- end }}
+{{- if and .Values.gatewayClient.url (ne .Values.gatewayClient.url "") }}
+- name: PORTOLAN_GATEWAY_CLIENT_URL
+  value: {{ .Values.gatewayClient.url | quote }}
+{{- end }}
+{{- if and .Values.gatewayClient.secret (ne .Values.gatewayClient.secret "portolan-gateway-client") }}
+- name: PORTOLAN_GATEWAY_CLIENT_SECRET
+  value: {{ .Values.gatewayClient.secret | quote }}
+{{- end }}
+{{- if and .Values.gatewayClient.clusterId (ne .Values.gatewayClient.clusterId "") }}
+- name: PORTOLAN_GATEWAY_CLIENT_CLUSTER_ID
+  value: {{ .Values.gatewayClient.clusterId | quote }}
+{{- end }}
+{{- if and .Values.gatewayClient.verifyInterval (ne .Values.gatewayClient.verifyInterval "30s") }}
+- name: PORTOLAN_GATEWAY_CLIENT_VERIFY_INTERVAL
+  value: {{ .Values.gatewayClient.verifyInterval | quote }}
 {{- end }}
 {{- if and .Values.ipam.nodeSelector (ne .Values.ipam.nodeSelector "node-role.kubernetes.io/worker") }}
 - name: PORTOLAN_IPAM_NODE_SELECTOR

@@ -10,7 +10,7 @@ use crate::printer::Printer;
 
 /// Remove what the operator has made on a cluster, once the operator is gone
 ///
-/// Deletes tunnels, endpoint slices, generated objects, the webhook's Secret and the Lease, and removes finalizers that
+/// Deletes tunnels, endpoint slices, generated objects, Envoys, the webhook's Secret and the Lease, and removes finalizers that
 /// nobody else would remove. Objects of users stay, and so do the AddressClaims with which policies find their addresses
 /// again. The Helm chart runs it after `helm uninstall`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,8 @@ pub(crate) fn run(args: Args, table: &[&Capability], printer: &Printer) -> Resul
         let client = cluster.client().await?;
         let mut said = String::new();
         if dry_run {
-            let found = cleanup::find(&chosen, &client).await.map_err(|cause| failed(&cause))?;
+            let found = cleanup::find(&chosen, &client, &lease_namespace).await;
+            let found = found.map_err(|cause| failed(&cause))?;
             said.extend(found.into_iter().map(|found| line(found, true)));
             return Ok(said);
         }

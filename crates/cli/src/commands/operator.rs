@@ -1,12 +1,13 @@
 //! `portolan operator`: the control plane against a cluster.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::ArgMatches;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use portolan_control::runtime::app::{Options, Process};
-use portolan_control::runtime::capability::{Capability, CloudSource, OptionsError, Platform, Starter, names};
+use portolan_control::runtime::capability::{Capability, CloudSource, OptionsError, Platform, Starter, default_names};
 use portolan_control::runtime::{lease, webhook};
 
 use crate::aws;
@@ -15,6 +16,7 @@ use crate::help::change_arg;
 use crate::logs;
 use crate::outcome::{Exit, Failure};
 use crate::program::Program;
+use crate::programs::programs;
 
 /// Run the control plane against a cluster
 ///
@@ -154,15 +156,16 @@ const LINGER: Duration = Duration::from_secs(3);
 
 /// Adds the names of the capabilities, and their flags.
 pub(crate) fn with_capabilities(command: clap::Command, table: &[&Capability]) -> clap::Command {
-    table.iter().fold(with_names(command, table), |command, capability| (capability.options)(command))
+    let command = with_names(command, table, &default_names(table));
+    table.iter().fold(command, |command, capability| (capability.options)(command))
 }
 
-/// Adds the names of the capabilities.
-pub(crate) fn with_names(command: clap::Command, table: &[&Capability]) -> clap::Command {
+/// Adds the names of the capabilities, some of which are the default.
+pub(crate) fn with_names(command: clap::Command, table: &[&Capability], default: &[&str]) -> clap::Command {
     let values = table.iter().map(|one| PossibleValue::new(one.name).help(one.description));
     let values = PossibleValuesParser::new(values);
-    let all = names(table).join(",");
-    change_arg(command, "capabilities", |arg| arg.value_parser(values.clone()).default_value(all.clone()))
+    let default = default.join(",");
+    change_arg(command, "capabilities", |arg| arg.value_parser(values.clone()).default_value(default.clone()))
 }
 
 /// `flags` are those of the capabilities, as parsed.
@@ -190,7 +193,9 @@ pub(crate) fn run(args: Args, flags: &ArgMatches, table: &[&Capability], program
     runtime.block_on(async {
         let (client, api_server) = cluster.client_and_address().await?;
         let cloud = CloudSource::Aws(Box::new(aws::settings()));
-        let platform = Platform { api_server, loopback_pods: None, namespace: lease_namespace, cloud };
+        let folder = tempfile::Builder::new().prefix("portolan-").tempdir().ok();
+        let programs = programs(None, folder.as_ref().map_or(Path::new("portolan"), |folder| folder.path()));
+        let platform = Platform { api_server, loopback_pods: None, namespace: lease_namespace, cloud, programs };
         let starters = configured(&chosen, flags, &platform).map_err(|cause| unusable(&cause, hint()))?;
         let mut started = Ok(None);
         let process = Process::start(client, options, |ctx, registry| {

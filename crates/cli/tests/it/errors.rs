@@ -29,7 +29,7 @@ fn words_that_are_not_understood_are_explained_with_a_command_to_paste() {
         ("completions", "`<SHELL>` is missing", "see its usage: portolan completions --help"),
         (
             "operator --capabilities egres",
-            "`egres` is not a value of `--capabilities <NAME>`: use egress, ipam, mesh, mirror",
+            "`egres` is not a value of `--capabilities <NAME>`: use egress, gateway, gateway-client, ipam, mesh, mirror",
             "did you mean `egress`? See portolan operator --help",
         ),
         (

@@ -81,8 +81,8 @@ fn a_command_with_flags_shows_headings_environment_and_values() {
     let Ran { stdout, .. } = portolan("operator --help");
     for part in [
         "Capabilities:\n      --capabilities <NAME>\n",
-        "          - egress: Out: fixed source addresses for pods\n",
-        "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress,ipam,mesh,mirror]\n",
+        "          - egress:         Out: fixed source addresses for pods\n",
+        "          [env: PORTOLAN_CAPABILITIES]\n          [default: egress,gateway,ipam,mesh,mirror]\n",
         "Webhook:\n      --webhook-secret <NAME>\n",
         "Mesh:\n      --cluster-domain <DOMAIN>\n",
         "Cluster:\n      --kubeconfig <FILE>\n",
@@ -98,7 +98,7 @@ fn the_version_names_commit_and_served_api_versions() {
         assert_eq!((exit, stderr.as_str()), (Some(0), ""));
         let start = format!("portolan {} (commit ", env!("CARGO_PKG_VERSION"));
         assert!(stdout.starts_with(&start), "{stdout}");
-        let served = ")\nserved API versions: egressgateway.spidernet.io/v1beta1, l7mp.io/v1, portolan.dev/v1alpha1\n";
+        let served = ")\nserved API versions: egressgateway.spidernet.io/v1beta1, egw.acnodal.io/v1, l7mp.io/v1, portolan.dev/v1alpha1\n";
         assert!(stdout.ends_with(served), "{stdout}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod egress;
 mod errors;
+mod gateway;
 mod generated;
 mod help;
 mod ipam;
