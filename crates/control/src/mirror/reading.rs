@@ -39,7 +39,7 @@ pub(super) struct Reading {
     pub(super) recent: RecentDeletions,
     pub(super) held: Option<HeldDeletions>,
     /// The cluster that its watches have shown.
-    identity: Option<Arc<str>>,
+    pub(super) identity: Option<Arc<str>>,
     /// The cluster that it was before, if it is another one now.
     pub(super) identity_before: Option<Arc<str>>,
     /// What its status was last made from.

@@ -12,7 +12,6 @@ use super::counts::Counts;
 use super::model::{Model, concerns};
 use super::observe::service_key;
 use super::reading::Reading;
-use super::remote::ClusterIdentity;
 use super::validate::Problem;
 use crate::runtime::conditions::{condition, find};
 use crate::runtime::due::Prepared;
@@ -52,10 +51,11 @@ pub(super) fn wanted(model: &Model, name: &RemoteName, seen: &RemoteCluster, cou
     let synced = reading.and_then(|reading| unsynced(reading, connected.is_some()));
     let programmed = reading.and_then(|reading| unprogrammed(reading, &counts));
     let held = reading.and_then(|reading| reading.held.as_ref());
-    let identity = match (reading.and_then(|reading| reading.identity_before.clone()), &state.identity) {
-        (Some(before), _) => Some(before.to_string()),
-        (None, Some(ClusterIdentity::Uid(uid))) => Some(uid.to_string()),
-        (None, _) => seen.status.as_ref().and_then(|status| status.cluster_uid.clone()),
+    // Not what the connection shows: it may have become another cluster since the model looked.
+    let identity = reading.and_then(|reading| reading.identity_before.as_ref().or(reading.identity.as_ref()));
+    let identity = match identity {
+        Some(uid) => Some(uid.to_string()),
+        None => seen.status.as_ref().and_then(|status| status.cluster_uid.clone()),
     };
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let is_known = reading.is_some_and(Reading::is_loaded);

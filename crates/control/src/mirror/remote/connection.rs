@@ -170,7 +170,7 @@ impl Keeper {
         }
     }
 
-    /// Sends requests there from now on.
+    /// A client of the server. Requests of others go there once it has said which cluster it is: see [`Self::hold`].
     fn connect(&mut self, resolved: &Resolved) -> Result<Client, Problem> {
         let access = &resolved.access;
         let client =
@@ -182,7 +182,6 @@ impl Keeper {
                 Some(Moved::Endpoint)
             }
         });
-        self.switch.set(Some(client.clone()));
         self.access = Some(access.clone());
         let expires = resolved.lifetime.and_then(|(lifetime, _)| Timestamp::now().checked_add(lifetime).ok());
         self.publish(|state| {
@@ -198,15 +197,21 @@ impl Keeper {
         Ok(client)
     }
 
-    /// Watches over a connection until it has to be made anew.
+    /// Watches over a connection until it has to be made anew. The watches move to it only when its cluster is known: the
+    /// objects of another cluster would look like deletions.
     async fn hold(&mut self, client: &Client, target: &Target, resolved: &Resolved, delays: &mut Delays) -> Again {
         let known_for = if matches!(target, Target::Server(_)) { NEVER } else { LOOK_UP_AGAIN };
         let use_for = resolved.lifetime.map_or(known_for, |(_, use_for)| use_for.min(known_for));
         let due = Instant::now() + use_for.mul_f64(0.9 + 0.1 * fastrand::f64());
+        let mut is_used = false;
         loop {
             match self.look(client).await {
                 Ok(()) => delays.reset(),
                 Err(problem) => return Again::Failed(problem),
+            }
+            if !is_used {
+                self.switch.set(Some(client.clone()));
+                is_used = true;
             }
             tokio::select! {
                 changed = self.target.changed() => {

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use portolan_control::mirror;
+use portolan_testkit::{Exchange, FaultProxy, Faults, Interference};
 use serde_json::{Value, json};
 
 use super::harness::{World, make_namespace, merge, status};
@@ -26,6 +27,7 @@ on_both_servers! {
     secret_elsewhere_is_not_read,
     token_never_logged,
     swapped_remote_deletes_nothing,
+    swapped_remote_is_not_read_before_its_cluster_is_known,
     flood_is_bounded,
     flood_of_one_remote_does_not_delay_another,
 }
@@ -327,6 +329,36 @@ async fn swapped_remote_deletes_nothing(backend: Backend) -> anyhow::Result<()> 
     let message = world.condition("east", "Synced", "False", "IdentityChanged").await?;
     ensure!(message.contains("another cluster"), "{message}");
     world.condition("east", "Programmed", "False", "DeletionBudgetExceeded").await?;
+    ensure!(world.services().get_opt("web").await?.is_some());
+    operator.stop().await
+}
+
+async fn swapped_remote_is_not_read_before_its_cluster_is_known(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    world.node("n1", "10.1.0.1").await?;
+    world.source("web", 30080).await?;
+    world.east(json!({})).await?;
+    let before = world.remote_view().await?;
+    let operator = world.operator().await?;
+    world.mirror("web").await?;
+    world.ready("east").await?;
+    let other = World::new(Backend::Embedded).await?;
+    let after = FaultProxy::start(other.remote.clone(), Faults::default()).await?;
+    let asks_who_it_is = |exchange: &Exchange| exchange.path == "/api/v1/namespaces/kube-system";
+    after.interfere(move |exchange| asks_who_it_is(exchange).then_some(Interference::Drop));
+    let front = after.with_tls().await?;
+    world.secret("east", "kubeconfig", &front.kubeconfig("any").to_string()).await?;
+    eventually("the other cluster is asked who it is", async || Ok(!after.trace().is_empty())).await?;
+    let asked = before.proxy.trace().len();
+    before.proxy.cut_watches();
+    eventually("the watches are back where they were", async || {
+        Ok(before.proxy.trace()[asked..].iter().filter(|exchange| exchange.is_watch()).count() >= 2)
+    })
+    .await?;
+    let read = after.trace();
+    ensure!(read.iter().all(asks_who_it_is), "read from a cluster that is not known: {read:?}");
+    after.interfere(|_| None);
+    world.condition("east", "Synced", "False", "IdentityChanged").await?;
     ensure!(world.services().get_opt("web").await?.is_some());
     operator.stop().await
 }
