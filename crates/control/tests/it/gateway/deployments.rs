@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::mesh::harness::fresh_address;
 
 on_both_servers!(
     a_real_envoy_with_the_files_of_its_secret_serves,
+    a_running_envoy_follows_the_rotation_of_the_authority,
     deletion_leaves_nothing,
     image_and_port_change_roll_out,
     restart_writes_nothing,
@@ -57,6 +59,10 @@ impl Lab {
     }
 
     async fn operator(&self) -> anyhow::Result<Operator> {
+        self.operator_with(Schedule::default()).await
+    }
+
+    async fn operator_with(&self, schedule: Schedule) -> anyhow::Result<Operator> {
         let seen = FaultProxy::start(self.world.client.clone(), Faults::default()).await?;
         let wake = Arc::new(Notify::new());
         let proxies = DeploymentProxies::new(Arc::clone(&wake));
@@ -67,7 +73,7 @@ impl Lab {
             xds_server: (self.xds.ip().to_string(), self.xds.port()),
             xds_listen: self.xds,
             drain,
-            schedule: Schedule::default(),
+            schedule,
         };
         let gateway = gateway::Options {
             drain,
@@ -283,17 +289,72 @@ async fn a_real_envoy_with_the_files_of_its_secret_serves(backend: Backend) -> a
     Ok(())
 }
 
+async fn a_running_envoy_follows_the_rotation_of_the_authority(backend: Backend) -> anyhow::Result<()> {
+    let lab = Lab::new(backend).await?;
+    let schedule = Schedule {
+        authority: Duration::from_secs(30),
+        settle: Duration::from_secs(1),
+        retire: Duration::from_secs(5),
+        poll: Duration::from_millis(200),
+        ..Schedule::default()
+    };
+    let operator = lab.operator_with(schedule).await?;
+    lab.load_balancer(fastrand::u16(20_000..30_000)).await?;
+    let (first, ..) = lab.unit().await?;
+    let folder = tempfile::tempdir()?;
+    let envoy = start(&first, folder.path(), &lab.tenant(), "lb")?;
+    lab.world.ready(&lab.account, "lb").await.with_context(|| envoy.log_tail())?;
+
+    // a pod's files follow its Secret
+    let text = |secret: &Secret, name: &str| secret.data.as_ref().map(|data| data[name].0.clone()).unwrap_or_default();
+    let first_authority = String::from_utf8(text(&first, "ca.crt"))?;
+    eventually("the first authority is trusted no more", async || {
+        let (secret, ..) = lab.unit().await?;
+        write_files(&secret, folder.path(), &lab.tenant(), "lb")?;
+        let trusted = String::from_utf8(text(&secret, "ca.crt"))?;
+        Ok(!trusted.contains(first_authority.trim()) && text(&secret, "tls.crt") != text(&first, "tls.crt"))
+    })
+    .await?;
+    operator.process.stop().await?;
+
+    // Envoy must connect anew, and to a server that the first authority has not signed
+    let operator = lab.operator().await?;
+    let change = Patch::Merge(json!({ "spec": { "public-ports": [{ "port": fastrand::u16(20_000..30_000) }] } }));
+    lab.world.of::<LoadBalancer>(&lab.tenant()).patch("lb", &PatchParams::default(), &change).await?;
+    lab.world.ready(&lab.account, "lb").await.with_context(|| envoy.log_tail())?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
 /// Starts Envoy with the files of a Secret, as this node.
 fn start(secret: &Secret, folder: &Path, namespace: &str, node: &str) -> anyhow::Result<Program> {
+    write_files(secret, folder, namespace, node)?;
+    let arguments = ["-c", "bootstrap.json", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"];
+    Program::start("envoy", &portolan_testkit::envoy::binary()?, &arguments.map(str::to_owned), folder)
+}
+
+/// Writes the files of a Secret as a kubelet does: all of them change at the same moment, as a link in the folder does.
+fn write_files(secret: &Secret, folder: &Path, namespace: &str, node: &str) -> anyhow::Result<()> {
     let here = folder.display().to_string();
+    let version = secret.metadata.resource_version.clone().context("it is stored")?;
+    let written = folder.join(format!("..{version}"));
+    if written.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir(&written)?;
     for (name, content) in secret.data.iter().flatten() {
         let text = String::from_utf8(content.0.clone())?;
         let text = text.replace("/etc/portolan", &here).replace("/run/envoy", &here);
         // other tests have Envoys on this machine, too
         let text = text.replace("\"port_value\":18001", &format!("\"port_value\":{}", fastrand::u16(30_000..32_000)));
         let text = text.replace(&format!("\"id\":\"{namespace}/lb\""), &format!("\"id\":\"{namespace}/{node}\""));
-        std::fs::write(folder.join(name), text)?;
+        std::fs::write(written.join(name), text)?;
+        let shown = folder.join(name);
+        if !shown.is_symlink() {
+            symlink(Path::new("..data").join(name), shown)?;
+        }
     }
-    let arguments = ["-c", "bootstrap.json", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"];
-    Program::start("envoy", &portolan_testkit::envoy::binary()?, &arguments.map(str::to_owned), folder)
+    let next = folder.join("..data_tmp");
+    symlink(&written, &next)?;
+    Ok(std::fs::rename(next, folder.join("..data"))?)
 }

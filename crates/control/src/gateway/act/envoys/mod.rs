@@ -87,8 +87,9 @@ struct TermState {
     /// Why the objects of units could not be written.
     refused: BTreeMap<UnitId, Arc<str>>,
     looked_at_all: Option<Instant>,
-    /// The authorities that all Secrets were last given.
-    bundle: String,
+    /// The authority that had signed all certificates when everything was last looked at, and the authorities that all
+    /// Secrets were given.
+    authorities: (String, String),
 }
 
 /// The objects of all units.
@@ -167,7 +168,7 @@ impl Reconciler for Envoys {
             ends: BTreeMap::new(),
             refused: BTreeMap::new(),
             looked_at_all: None,
-            bundle: String::new(),
+            authorities: Default::default(),
         });
     }
 
@@ -195,7 +196,7 @@ impl Reconciler for Envoys {
             }
         }
         // a lost race: look again
-        let Some(bundle) = authority.known().map(Authority::bundle) else {
+        let Some(authorities) = authority.known().map(|known| (known.current.name.clone(), known.bundle())) else {
             return Next::After(delays.pause());
         };
         // a term of before may have taken it away
@@ -205,7 +206,7 @@ impl Reconciler for Envoys {
 
         // what is due (no client)
         let existing = objects.units();
-        term.follow(&wanted, &existing, &objects.take_changes(), &bundle, options.drain);
+        term.follow(&wanted, &existing, &objects.take_changes(), &authorities, options.drain);
         for unit in existing.iter().filter(|unit| !wanted.contains_key(unit)) {
             proxies.fleet().end(unit);
         }
@@ -216,7 +217,7 @@ impl Reconciler for Envoys {
         }
 
         // act (client): each unit by itself
-        let acting = Acting { objects, writer, authority, options, wanted: &wanted, bundle: &bundle, now };
+        let acting = Acting { objects, writer, authority, options, wanted: &wanted, bundle: &authorities.1, now };
         let ends = &term.ends;
         for (unit, result) in term.writes.pass(|unit, _| acting.prepare(unit, ends.get(unit).copied())).await {
             match result.as_ref().map_err(refusal) {
@@ -241,7 +242,7 @@ impl TermState {
         wanted: &Units,
         existing: &BTreeSet<UnitId>,
         changed: &BTreeSet<String>,
-        bundle: &str,
+        authorities: &(String, String),
         drain: Duration,
     ) {
         let now = Instant::now();
@@ -251,7 +252,7 @@ impl TermState {
             self.ends.entry((*unit).clone()).or_insert(now + drain);
         }
         let is_time = self.looked_at_all.is_none_or(|looked| looked + LOOK_AT_ALL <= now);
-        let everything = is_time || self.bundle != bundle;
+        let everything = is_time || self.authorities != *authorities;
         let is_due = |unit: &UnitId| everything || changed.contains(&manifest::name(unit));
         let differs = |unit: &UnitId, want: &Arc<Unit>| !self.wanted.get(unit).is_some_and(|one| is_same(one, want));
         let due = wanted.iter().filter(|(unit, want)| differs(unit, want) || is_due(unit)).map(|(unit, _)| unit);
@@ -259,7 +260,7 @@ impl TermState {
         self.refused.retain(|unit, _| wanted.contains_key(unit));
         if everything {
             self.looked_at_all = Some(now);
-            bundle.clone_into(&mut self.bundle);
+            self.authorities.clone_from(authorities);
         }
         self.wanted.clone_from(wanted);
     }
