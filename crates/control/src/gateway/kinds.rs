@@ -49,7 +49,9 @@ pub(super) const KINDS: &[Kind] = &[
         ),
     Kind::cluster("portolan.dev", "v1alpha1", "AddressClaim", "addressclaims")
         .verbs(&["list", "watch", "create", "update", "delete"])
-        .purpose("Address claims: the ledger of addresses in use"),
+        .purpose("Address claims: the ledger of addresses in use")
+        // those of load balancers stay: a load balancer that stays must find its address again
+        .leaves(Leftover::Objects(is_released)),
     Kind::cluster("", "v1", "Namespace", "namespaces")
         .verbs(&["list", "watch", "create", "delete"])
         .purpose("Namespaces of accounts: created, and deleted if they were created by us"),
@@ -87,6 +89,11 @@ pub(super) const KINDS: &[Kind] = &[
 
 fn is_of_envoy(object: &DynamicObject) -> bool {
     object.labels().contains_key(UNIT_LABEL)
+}
+
+/// A claim that only keeps its address from being given again too soon.
+fn is_released(claim: &DynamicObject) -> bool {
+    claim.data["spec"]["gateway"]["releasedAt"].is_string()
 }
 
 fn is_authority(secret: &DynamicObject) -> bool {

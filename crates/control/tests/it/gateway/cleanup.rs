@@ -1,10 +1,15 @@
 //! How things go, in whatever order.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use portolan_api::gateway::{Account, Endpoint, LoadBalancer, ServiceGroup, ServicePrefix};
+use portolan_control::cleanup;
+use portolan_control::gateway::{CAPABILITY, Options};
+use portolan_testkit::Faults;
 use serde_json::json;
 
 use super::harness::{World, unit};
@@ -14,9 +19,47 @@ on_both_servers!(
     a_load_balancer_waits_for_its_envoy,
     an_account_with_load_balancers_goes_only_with_its_contents,
     lb_dies_without_group_or_prefix,
+    portolan_cleanup_leaves_load_balancers_with_their_addresses,
     relabelled_endpoint_still_goes,
     what_lost_its_finalizer_by_force_leaves_nothing,
 );
+
+async fn portolan_cleanup_leaves_load_balancers_with_their_addresses(backend: Backend) -> anyhow::Result<()> {
+    let world = World::new(backend).await?;
+    let kept_long = |options: Options| Options { address_quarantine: Duration::from_mins(10), ..options };
+    let operator = world.operator_with(Faults::default(), kept_long).await?;
+    world.pool("192.0.2.8/29").await?;
+    let name = World::name("acme");
+    let namespace = format!("egw-{name}");
+    world.account(&name).await?;
+    for load_balancer in ["goes", "stays"] {
+        world.load_balancer(&name, load_balancer).await?;
+    }
+    let gone = world.ready(&name, "goes").await?.spec.public_address;
+    let before = world.ready(&name, "stays").await?.spec;
+    world.delete::<LoadBalancer>(&namespace, "goes").await?;
+    world.gone::<LoadBalancer>(&namespace, "goes").await?;
+    operator.process.stop().await?;
+    ensure!(world.claims().get_opt(&gone).await?.is_some(), "the address is not given again yet");
+
+    let options = cleanup::Options::of_operator(&world.cluster.namespace, "cleanup");
+    cleanup::run(&[&CAPABILITY], &world.client, &options, |_| ()).await?;
+    let claims = world.claims().list(&ListParams::default()).await?;
+    let claims: Vec<String> = claims.iter().map(|claim| claim.name_any()).collect();
+    ensure!(claims == [before.public_address.clone()], "{claims:?}");
+    let left = world.get(&name, "stays").await?;
+    ensure!(left.spec == before && left.finalizers().is_empty(), "{left:?}");
+    ensure!(world.of::<Account>("egw").get(&name).await?.finalizers().is_empty());
+
+    let operator = world.operator().await?;
+    eventually("an operator that comes again serves it", async || {
+        Ok(!world.get(&name, "stays").await?.finalizers().is_empty())
+    })
+    .await?;
+    ensure!(world.ready(&name, "stays").await?.spec == before);
+    operator.process.stop().await?;
+    Ok(())
+}
 
 async fn lb_dies_without_group_or_prefix(backend: Backend) -> anyhow::Result<()> {
     let world = World::new(backend).await?;
