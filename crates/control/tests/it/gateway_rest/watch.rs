@@ -185,28 +185,33 @@ async fn a_watcher_that_does_not_read_is_dropped(backend: Backend) -> anyhow::Re
     })
     .await?;
     // each change is large, as the service has many ports with long names
-    let ports = |round: usize| {
-        let port = |number: usize| serde_json::json!({ "port": number + 1, "name": format!("{round:0>8}{}", "n".repeat(55)), "appProtocol": "p".repeat(253) });
+    let ports = |name: &str| {
+        let port = |number: usize| {
+            let name = format!("{name:0>8}{}", "n".repeat(55));
+            serde_json::json!({ "port": number + 1, "name": name, "appProtocol": "p".repeat(253) })
+        };
         serde_json::json!({ "service": { "spec": { "public-ports": (0..100).map(port).collect::<Vec<_>>() } } })
     };
-    let mut round = 0;
-    eventually("the one that does not read is dropped", async || {
-        for _ in 0..20 {
-            round += 1;
-            site.put(&path, ports(round)).await?;
-        }
-        // its place is free: the other one still watches
-        let login = basic("bob", "secret");
-        let answer = site.open(&[("authorization", &login)], Method::GET, &watch, "").await?;
-        Ok(answer.status() == 200)
-    })
-    .await?;
-    let last = format!("{round:0>8}");
-    reads
-        .until(|event| {
-            let name = event.data["service"]["spec"]["public-ports"][0]["name"].as_str();
-            name.is_some_and(|name| name.starts_with(&last))
+    let change = async {
+        let mut round = 0;
+        eventually("the one that does not read is dropped", async || {
+            for _ in 0..20 {
+                round += 1;
+                site.put(&path, ports(&round.to_string())).await?.is(200)?;
+            }
+            // its place is free: the other one still watches
+            let login = basic("bob", "secret");
+            let answer = site.open(&[("authorization", &login)], Method::GET, &watch, "").await?;
+            Ok(answer.status() == 200)
         })
         .await?;
+        site.put(&path, ports("last")).await?.is(200)?;
+        anyhow::Ok(())
+    };
+    let read = reads.until(|event| {
+        let name = event.data["service"]["spec"]["public-ports"][0]["name"].as_str();
+        name.is_some_and(|name| name.starts_with("0000last"))
+    });
+    tokio::try_join!(change, read)?;
     site.stop().await
 }
