@@ -4,6 +4,7 @@
 //! holder does not exist is released. Load balancers that carry an address already claim first.
 
 use std::borrow::Cow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -319,8 +320,9 @@ impl<'a> Round<'a> {
             return Err(in_use(None));
         }
         let seen = self.addresses.claims.get(&address);
-        if let Some(claim) = self.decided.claims.get(&address) {
-            if let Some(holder) = obstacle(claim, request) {
+        let entry = self.decided.claims.entry(address);
+        if let Entry::Occupied(claim) = &entry {
+            if let Some(holder) = obstacle(claim.get(), request) {
                 return Err(in_use((holder.account == *account).then(|| Arc::clone(&holder.name))));
             }
         } else if ask == Ask::New && seen.is_some_and(|claim| !claim.holders.contains_key(uid)) {
@@ -330,14 +332,14 @@ impl<'a> Round<'a> {
         let of_account = self.by_account.entry(account).or_default();
         let limit = self.addresses.quota.get(account).copied().unwrap_or(u32::MAX);
         let has = u32::try_from(of_account.len()).unwrap_or(u32::MAX);
-        if ask == Ask::New && !of_account.contains(&address) && has >= limit {
+        if ask == Ask::New && has >= limit && !of_account.contains(&address) {
             return Err(Unmet::QuotaExceeded { limit });
         }
         of_account.insert(address);
         if seen.is_none() {
             self.taken.insert(address.into());
         }
-        let claim = self.decided.claims.entry(address).or_insert_with(|| Claim {
+        let claim = entry.or_insert_with(|| Claim {
             pool: seen.map(|claim| Arc::clone(&claim.pool)).or_else(|| pool.clone()).unwrap_or_default(),
             sharing_key: sharing_key.clone(),
             ..Claim::default()
@@ -366,9 +368,7 @@ impl<'a> Round<'a> {
     fn release(&mut self) {
         let Addresses { claims, now, quarantine, .. } = self.addresses;
         for (address, claim) in &**claims {
-            if self.decided.claims.contains_key(address) {
-                continue;
-            }
+            let Entry::Vacant(vacant) = self.decided.claims.entry(*address) else { continue };
             let released = claim.released_at.unwrap_or(*now);
             let until = released.saturating_add(*quarantine);
             if claim.released_at.is_some() && until <= *now {
@@ -381,7 +381,7 @@ impl<'a> Round<'a> {
                 holders: BTreeMap::new(),
                 released_at: Some(released),
             };
-            self.decided.claims.insert(*address, left);
+            vacant.insert(left);
             self.decided.next = Some(self.decided.next.map_or(until, |next| next.min(until)));
         }
     }

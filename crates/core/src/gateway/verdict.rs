@@ -47,6 +47,14 @@ pub struct Verdict {
     pub problem: Option<Problem>,
 }
 
+impl Verdict {
+    /// Its problem, if that matters for traffic.
+    fn matter(&self) -> Option<&Problem> {
+        let matters = !matches!(self.kind, ConditionKind::AddressInPool | ConditionKind::TunnelsUp);
+        self.problem.as_ref().filter(|_| matters)
+    }
+}
+
 /// The conditions of an object, in the order in which they are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdicts(pub Cow<'static, [Verdict]>);
@@ -63,20 +71,28 @@ impl Verdicts {
     }
 
     pub(super) fn of<const N: usize>(verdicts: [(ConditionKind, Option<&Problem>); N]) -> Self {
-        Self(verdicts.into_iter().map(|(kind, problem)| Verdict { kind, problem: problem.cloned() }).collect())
+        // the summary is added to most of them
+        let mut all = Vec::with_capacity(N + 1);
+        all.extend(verdicts.into_iter().map(|(kind, problem)| Verdict { kind, problem: problem.cloned() }));
+        Self(all.into())
     }
 
     /// Adds the summary: the first that is not true and matters for traffic.
-    pub(super) fn summarised(mut self) -> Self {
-        let problem = self.first_problem().cloned();
+    pub(super) fn summarised(self) -> Self {
+        self.summarised_without(None)
+    }
+
+    /// Adds the summary of all but one.
+    pub(super) fn summarised_without(mut self, ignored: Option<ConditionKind>) -> Self {
+        let mut others = self.0.iter().filter(|verdict| Some(verdict.kind) != ignored);
+        let problem = others.find_map(Verdict::matter).cloned();
         self.0.to_mut().push(Verdict { kind: ConditionKind::Ready, problem });
         self
     }
 
     /// The first problem that matters for traffic.
     pub fn first_problem(&self) -> Option<&Problem> {
-        let matters = |kind: ConditionKind| !matches!(kind, ConditionKind::AddressInPool | ConditionKind::TunnelsUp);
-        self.0.iter().filter(|verdict| matters(verdict.kind)).find_map(|verdict| verdict.problem.as_ref())
+        self.0.iter().find_map(Verdict::matter)
     }
 
     /// The problem of one condition.

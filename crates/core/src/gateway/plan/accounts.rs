@@ -32,8 +32,8 @@ pub(super) fn keys(world: &World) -> Accounts {
     let takes_part = |account: &Account| account.key.is_some() || waits(account);
     let children: Vec<Child> = sorted
         .iter()
-        .filter(|(_, account)| takes_part(account))
-        .map(|(name, account)| Child { holder: holder(name, account), number: account.key.map(u32::from) })
+        .filter(|(_, _, account)| takes_part(account))
+        .map(|(_, name, account)| Child { holder: holder(name, account), number: account.key.map(u32::from) })
         .collect();
     let settings = &world.settings;
     let space = KeySpace::keys(u16::try_from(parent.counter).unwrap_or(u16::MAX));
@@ -41,7 +41,7 @@ pub(super) fn keys(world: &World) -> Accounts {
     let reservations = reserve(&parent, &children, space);
 
     let (mut problems, mut granted) = (BTreeMap::new(), BTreeMap::new());
-    for (name, account) in sorted {
+    for (_, name, account) in sorted {
         let holder = holder(name, account);
         if let Some(number) = reservations.granted.get(&holder) {
             granted.insert(Arc::clone(name), u16::try_from(*number).unwrap_or(u16::MAX));

@@ -16,7 +16,7 @@ pub(super) struct Pools {
 
 pub(super) fn pools(world: &World) -> Pools {
     let sorted = oldest_first(&world.prefixes, |prefix| &prefix.identity);
-    let valid = sorted.iter().filter_map(|(name, prefix)| Some((*name, prefix.prefix.as_ref().ok()?)));
+    let valid = sorted.iter().filter_map(|(_, name, prefix)| Some((*name, prefix.prefix.as_ref().ok()?)));
     let overlaps = prefix::overlaps(valid);
     let usable = world.prefixes.iter().map(|(name, prefix)| {
         let is_usable = prefix.problem.is_none() && !overlaps.contains_key(name);

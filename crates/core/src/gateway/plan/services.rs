@@ -63,18 +63,14 @@ impl Service<'_> {
     }
 }
 
-impl Services<'_> {
-    /// The position of a load balancer in `all`.
-    pub(super) fn position(&self, name: &ObjectName) -> Option<usize> {
-        let found = self.by_name.binary_search_by(|(other, _)| (*other).cmp(name)).ok()?;
-        Some(self.by_name[found].1)
-    }
-}
-
 pub(super) fn services<'a>(world: &'a World, accounts: &Accounts, pools: BTreeMap<Arc<str>, Pool>) -> Services<'a> {
     let sorted = oldest_first(&world.load_balancers, |object| &object.identity);
+    let mut by_name: Vec<_> = world.load_balancers.keys().map(|name| (name, 0)).collect();
+    for (position, (place, ..)) in sorted.iter().enumerate() {
+        by_name[*place].1 = position;
+    }
     let mut all: Vec<Service<'a>> =
-        sorted.into_iter().map(|(name, object)| judged(world, accounts, &pools, name, object)).collect();
+        sorted.into_iter().map(|(_, name, object)| judged(world, accounts, &pools, name, object)).collect();
     let mut by_account: BTreeMap<Arc<str>, AccountServices> = BTreeMap::new();
     let mut live = BTreeMap::new();
     let mut members: BTreeMap<&'a Arc<str>, Vec<usize>> = BTreeMap::new();
@@ -98,8 +94,6 @@ pub(super) fn services<'a>(world: &'a World, accounts: &Accounts, pools: BTreeMa
             service.unallocated = unmet.map(|unmet| Problem::Address(Box::new(unmet.clone())));
         }
     }
-    let mut by_name: Vec<_> = all.iter().enumerate().map(|(position, service)| (service.name, position)).collect();
-    by_name.sort_unstable();
     Services { all, by_name, by_account, addresses, live }
 }
 

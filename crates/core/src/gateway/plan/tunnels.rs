@@ -63,7 +63,7 @@ fn nodes(position: usize, service: &Service<'_>, judged: &Judged<'_>) -> Vec<IpA
     if !service.is_served() {
         return Vec::new();
     }
-    let mut nodes: Vec<IpAddr> = judged.used(position).map(|used| used.spec.node).collect();
+    let mut nodes: Vec<IpAddr> = judged.used(position).map(|used| used.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
     nodes

@@ -84,8 +84,9 @@ pub(super) fn units(
     units.into_iter().map(|(id, unit)| (id, Arc::new(unit))).collect()
 }
 
-fn socket(used: &Used<'_>) -> SocketAddr {
-    SocketAddr::new(used.spec.address, used.spec.port.number.port)
+fn socket(used: &Used) -> SocketAddr {
+    let (address, PortNumber { port, .. }) = used.pod;
+    SocketAddr::new(address, port)
 }
 
 /// Why a load balancer is not in effect; none if it is.
@@ -107,7 +108,7 @@ pub(super) fn programmed(effect: &Effect<'_>, service: &Service<'_>) -> Option<P
 }
 
 /// Why an endpoint is not in effect; none if it is.
-pub(super) fn endpoint_programmed(effect: &Effect<'_>, service: &Service<'_>, used: &Used<'_>) -> Option<Problem> {
+pub(super) fn endpoint_programmed(effect: &Effect<'_>, service: &Service<'_>, used: &Used) -> Option<Problem> {
     if effect.running.is_none() {
         return Some(Problem::LoadBalancerNotReady { name: Arc::clone(&service.name.name) });
     }

@@ -17,14 +17,16 @@ pub(in super::super) fn load_balancers(
     world: &World,
     services: &Services<'_>,
     effects: &[Effect<'_>],
-    tunnels: Vec<OfLoadBalancer>,
+    mut tunnels: Vec<OfLoadBalancer>,
     plan: &mut Plan,
 ) {
     let is_any_going = services.all.iter().any(|service| service.object.identity.is_terminating());
     let claims = world.claims.values().filter(|_| is_any_going);
     let holders: BTreeSet<&str> = claims.flat_map(|claim| claim.holders.keys()).map(|uid| &**uid).collect();
     let mut all = Vec::with_capacity(services.all.len());
-    for ((service, effect), of_load_balancer) in services.all.iter().zip(effects).zip(tunnels) {
+    for (_, position) in &services.by_name {
+        let (service, effect, of_load_balancer) =
+            (&services.all[*position], &effects[*position], &mut tunnels[*position]);
         let Service { name, object, refused, unresolved, .. } = service;
         let uid = &object.identity.uid;
         let held = services.addresses.held.get(uid).copied();
@@ -48,7 +50,7 @@ pub(in super::super) fn load_balancers(
             completion,
             is_finished: is_finished(world, service, &holders),
             is_deleted: false,
-            tunnels: of_load_balancer.wanted,
+            tunnels: std::mem::take(&mut of_load_balancer.wanted),
             unit: effect.unit.clone(),
         };
         plan.wake_at(deadline(world, service));
@@ -60,14 +62,8 @@ pub(in super::super) fn load_balancers(
 /// A load balancer that works is ready although what it names is gone.
 fn summarised(verdicts: Verdicts, service: &Service<'_>) -> Verdicts {
     let works = service.refused.is_none() && verdicts.problem(ConditionKind::Allocated).is_none();
-    let mut summary = verdicts.clone();
-    if works {
-        summary.0.to_mut().retain(|verdict| verdict.kind != ConditionKind::ResolvedRefs);
-    }
-    let ready = summary.summarised().0.last().cloned();
-    let mut verdicts = verdicts;
-    verdicts.0.to_mut().extend(ready);
-    verdicts
+    let ignored = if works { Some(ConditionKind::ResolvedRefs) } else { None };
+    verdicts.summarised_without(ignored)
 }
 
 /// What is to be written into a load balancer that lacks something.
