@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use portolan_api::address_claim::AddressClaim;
 use portolan_api::gateway::{Account, Egw, Endpoint, LoadBalancer, NodeConfig, ServiceGroup, ServicePrefix};
+use portolan_core::gateway::Problem::ImageNotAllowed;
 use portolan_core::net::Range;
 use portolan_drivers::envoy::UnavailableProxies;
 use serde_json::Value;
@@ -69,16 +71,28 @@ impl Objects {
         Ok(())
     }
 
-    /// What the planner is given, with the operator's default settings. A pool of loopback addresses means that
-    /// everything runs on one machine.
+    /// What the planner is given, with the operator's default settings where the cluster does not show others. A pool of
+    /// loopback addresses means that everything runs on one machine.
     pub(super) fn model(self) -> Model {
         let mut options = Options::with(Arc::new(UnavailableProxies::new("")));
+        options.images = self.images();
         let loopback: Vec<Range> = "127.0.0.0/8".parse().into_iter().collect();
         let is_local = |prefix: &ServicePrefix| prefix.spec.subnet.starts_with("127.");
         if self.prefixes.iter().any(is_local) {
             options.allow = loopback.into_iter().collect();
         }
         Model::whole(&self.cache(), &options)
+    }
+
+    /// The images that groups name, but for those that the operator refuses.
+    fn images(&self) -> Vec<String> {
+        let refused = ImageNotAllowed { image: "".into() }.reason();
+        let is_refused = |condition: &Condition| condition.status == "False" && condition.reason == refused;
+        let groups = self
+            .groups
+            .iter()
+            .filter(|group| !group.status.as_ref().is_some_and(|status| status.conditions.iter().any(is_refused)));
+        groups.filter_map(|group| group.spec.envoy_image.clone()).collect()
     }
 
     /// The stores that a controller would have.

@@ -16,6 +16,7 @@ use portolan_api::gateway::{LoadBalancer, ServiceGroup};
 use portolan_control::gateway::{self, DeploymentOptions, DeploymentProxies};
 use portolan_control::runtime::app::Process;
 use portolan_control::runtime::authority::Schedule;
+use portolan_control::{CAPABILITIES, query};
 use portolan_testkit::{Exchange, FaultProxy, Faults, Program};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -181,12 +182,22 @@ async fn image_and_port_change_roll_out(backend: Backend) -> anyhow::Result<()> 
         Ok(image(&lab.unit().await?.1).as_deref() == Some("envoy:own"))
     })
     .await?;
+    let planned = async || -> anyhow::Result<String> {
+        let another = json!({
+            "apiVersion": "egw.acnodal.io/v1", "kind": "LoadBalancer",
+            "metadata": { "namespace": lab.tenant(), "name": "another" },
+            "spec": { "service-group": "sample", "public-ports": [{ "port": 80 }] },
+        });
+        Ok(serde_json::to_string(&query::plan(CAPABILITIES, &lab.world.client, vec![another]).await?.rows)?)
+    };
+    ensure!(planned().await?.contains("gets a key"), "{}", planned().await?);
     groups.patch("sample", &PatchParams::default(), &own("evil:latest")).await?;
     eventually("an image that is not allowed is refused", async || {
         let status = groups.get("sample").await?.status.unwrap_or_default();
         Ok(status.conditions.iter().any(|one| one.reason == "ImageNotAllowed"))
     })
     .await?;
+    ensure!(!planned().await?.contains("gets a key"), "{}", planned().await?);
     eventually("the load balancer of before goes on with the default", async || {
         Ok(image(&lab.unit().await?.1).as_deref() == Some("envoy:default"))
     })
