@@ -13,7 +13,7 @@ const POOL: &str = "198.51.100.0/24";
 const PUBLIC: &str = "198.51.100.7";
 
 #[test]
-fn a_public_address_is_answered_from_outside_through_an_envoy_that_is_a_pod() -> anyhow::Result<()> {
+fn http_to_a_public_address_is_answered_from_outside_through_an_envoy_that_is_a_pod() -> anyhow::Result<()> {
     // Envoys are for the whole release, so nobody else may use it meanwhile
     let installation = Installation::alone()?;
     let answered = is_answered(&installation);
@@ -52,7 +52,7 @@ fn is_answered(installation: &Installation) -> anyhow::Result<()> {
     let outside = installation.cluster.outside();
     let ask = |times: &str| -> anyhow::Result<()> {
         let mut sender = outside.command(installation.cluster.test_app());
-        let output = sender.args(["send", "tcp", &format!("{PUBLIC}:80"), times, "5"]).output()?;
+        let output = sender.args(["send", "http", &format!("{PUBLIC}:80"), times, "5"]).output()?;
         let answers = Answers::read(&output.stdout)?;
         ensure!(answers.lost.is_empty() && answers.by_pod.keys().eq(["server"]), "{answers:?}");
         Ok(())
@@ -121,7 +121,7 @@ spec:
   containers:
   - name: server
     image: docker.io/library/portolan-testapp:1
-    args: [echo, --tcp, '8080']
+    args: [echo, --http, '8080']
     env: [{name: NAME, value: server}]
 ";
 

@@ -3,7 +3,7 @@
 //! - `pause` waits for SIGTERM and reaps orphans: the sandbox of every pod, and the first process of a node.
 //! - `echo --udp PORT --tcp PORT --http PORT` answers `PEER NAME TEXT`: who asked, which pod answers ($NAME), and what
 //!   was sent.
-//! - `send udp|tcp ADDRESS:PORT COUNT EVERY-MS` sends numbered texts, waits for each answer, and prints one JSON line:
+//! - `send udp|tcp|http ADDRESS:PORT COUNT EVERY-MS` sends numbered texts, waits for each answer, and prints one JSON line:
 //!   how many were answered, which were not, why, and how long the slowest failure took, the longest gap between
 //!   answers, and the peers and pods that the answers name. With `-` as COUNT it sends until its standard input ends.
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
                     send(protocol, to, count, every.parse()?).await
                 }
                 _ => bail!(
-                    "use: pause | echo --udp PORT --tcp PORT --http PORT | send udp|tcp ADDRESS:PORT COUNT EVERY-MS"
+                    "use: pause | echo --udp PORT --tcp PORT --http PORT | send udp|tcp|http ADDRESS:PORT COUNT EVERY-MS"
                 ),
             }
         })
@@ -205,7 +205,17 @@ async fn ask(protocol: &str, to: &str, text: &str) -> io::Result<String> {
             BufReader::new(stream).read_line(&mut line).await?;
             Ok(line)
         }
-        other => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{other} is not a protocol: udp, tcp"))),
+        "http" => {
+            let mut stream = connect(to).await?;
+            let request = format!("GET /{text} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+            let is_good = head.starts_with("HTTP/1.1 200 ");
+            if is_good { Ok(body.to_owned()) } else { Err(io::Error::other(format!("`{head}` is no good answer"))) }
+        }
+        other => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{other} is not a protocol: udp, tcp, http"))),
     }
 }
 
