@@ -93,7 +93,8 @@ fn is_of_envoy(object: &DynamicObject) -> bool {
 
 /// A claim that only keeps its address from being given again too soon.
 fn is_released(claim: &DynamicObject) -> bool {
-    claim.data["spec"]["gateway"]["releasedAt"].is_string()
+    let section = |name: &str| &claim.data["spec"][name];
+    section("gateway")["releasedAt"].is_string() && section("egress").is_null() && section("cloud").is_null()
 }
 
 fn is_authority(secret: &DynamicObject) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt};
 use portolan_api::gateway::{Account, Endpoint, LoadBalancer, ServiceGroup, ServicePrefix};
 use portolan_control::cleanup;
 use portolan_control::gateway::{CAPABILITY, Options};
@@ -45,7 +45,7 @@ async fn portolan_cleanup_leaves_load_balancers_with_their_addresses(backend: Ba
     let options = cleanup::Options::of_operator(&world.cluster.namespace, "cleanup");
     cleanup::run(&[&CAPABILITY], &world.client, &options, |_| ()).await?;
     let claims = world.claims().list(&ListParams::default()).await?;
-    let claims: Vec<String> = claims.iter().map(|claim| claim.name_any()).collect();
+    let claims: Vec<String> = claims.iter().map(ResourceExt::name_any).collect();
     ensure!(claims == [before.public_address.clone()], "{claims:?}");
     let left = world.get(&name, "stays").await?;
     ensure!(left.spec == before && left.finalizers().is_empty(), "{left:?}");

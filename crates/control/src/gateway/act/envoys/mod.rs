@@ -24,7 +24,6 @@ use self::authority::Keeper;
 use super::super::envoys::manifest::{self, Identity, UNIT_LABEL};
 use super::super::envoys::{DeploymentOptions, DeploymentProxies, UnitProblem, is_same, pods};
 use crate::runtime::app::Ctx;
-use crate::runtime::authority::Authority;
 use crate::runtime::backoff::{Backoff, Delays};
 use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
 use crate::runtime::error::Error;
