@@ -1,6 +1,7 @@
 //! A load balancer of the gateway: its Envoy is a pod, and kube-proxy takes packets for the public address to it.
 
 use anyhow::{Context as _, ensure};
+use portolan_testkit::cluster::Host;
 use portolan_testkit::envoy;
 use portolan_testkit::image::Image;
 
@@ -48,6 +49,16 @@ fn is_answered(installation: &Installation) -> anyhow::Result<()> {
         anyhow::bail!("{error:#}\n{seen}\n{shown}\n{logs:?}");
     }
 
+    // its Envoy is configured; nodes send nothing to a pod before its kubelet and the cluster say that it is ready
+    installation.kubectl("wait --namespace portolan --for=condition=Ready --timeout=5m pod --selector role=proxy")?;
+    let slices = "get endpointslices --namespace portolan --selector portolan.dev/gateway-unit \
+                  --output=jsonpath={.items[*].endpoints[*].conditions.ready}";
+    until("the Service of its Envoy has an endpoint", || {
+        let ready = installation.kubectl(slices)?;
+        ensure!(ready.contains("true"), "{ready}");
+        Ok(())
+    })?;
+
     // packets may arrive at any node; what is below the outside host's router is not announced here
     let outside = installation.cluster.outside();
     let ask = |times: &str| -> anyhow::Result<()> {
@@ -57,10 +68,11 @@ fn is_answered(installation: &Installation) -> anyhow::Result<()> {
         ensure!(answers.lost.is_empty() && answers.by_pod.keys().eq(["server"]), "{answers:?}");
         Ok(())
     };
-    for (plan, _) in installation.cluster.nodes() {
+    for (plan, node) in installation.cluster.nodes() {
         outside.ip(&[&format!("route replace {POOL} via {}", plan.addresses[0])])?;
         // kube-proxy of each node takes the address when it comes to it
-        until(&format!("the public address answers by way of {}", plan.name), || ask("1"))?;
+        let answered = until(&format!("the public address answers by way of {}", plan.name), || ask("1"));
+        answered.with_context(|| shown(installation, node, &pod))?;
         ask("20").with_context(|| format!("by way of {}", plan.name))?;
     }
     let replicas = installation.kubectl("get deployments --namespace portolan --selector role=proxy --output=name")?;
@@ -72,6 +84,28 @@ fn is_answered(installation: &Installation) -> anyhow::Result<()> {
     )?;
     ensure!(left.is_empty(), "{left}");
     nothing_was_forbidden(&requests(&installation.cluster.audit_log(), offset, OPERATOR)?)
+}
+
+/// Where on the way through a node packets are lost.
+fn shown(installation: &Installation, node: &Host, pod: &str) -> String {
+    let lines = |text: anyhow::Result<String>| text.unwrap_or_else(|error| format!("{error:#}\n"));
+    let objects = lines(installation.kubectl("get services,endpointslices,pods --namespace portolan --output=wide"));
+    let rules = lines(node.run(&["nft", "list", "table", "ip", "kube-proxy"]));
+    let rules: Vec<&str> = rules.lines().filter(|line| line.contains(PUBLIC) || line.contains("envoy-")).collect();
+    let envoy = lines(
+        installation
+            .kubectl("get pods --namespace portolan --selector role=proxy --output=jsonpath={.items[0].status.podIP}"),
+    );
+    let app = installation.cluster.test_app().display().to_string();
+    let asked = [&format!("{envoy}:80"), &format!("{pod}:8080")]
+        .map(|to| lines(node.run(&[&app, "send", "http", to, "1", "5"])));
+    let way = lines(installation.cluster.outside().run(&["ip", "route", "get", PUBLIC]));
+    let envoys = lines(installation.kubectl("logs --namespace portolan --selector role=proxy --tail=20"));
+    let rules = rules.join("\n");
+    let seen = "get loadbalancers.egw.acnodal.io,endpoints.egw.acnodal.io --namespace egw-acme --output=yaml";
+    let told = "logs --namespace portolan --selector app.kubernetes.io/name=portolan --tail=60 --prefix";
+    let (seen, told) = (lines(installation.kubectl(seen)), lines(installation.kubectl(told)));
+    format!("{objects}{rules}\n{way}{envoys}{seen}{told}from the node, its Envoy and its pod: {asked:?}")
 }
 
 /// Removes everything that the test made.
