@@ -38,9 +38,14 @@ pub enum Error {
     Certificate(#[from] auth::authority::Error),
     #[error("writing the kubeconfig {} failed: {cause}", path.display())]
     Kubeconfig { path: PathBuf, cause: std::io::Error },
+    #[error("{} is not a kubeconfig of this program, and is left as it is: name another file", path.display())]
+    ForeignKubeconfig { path: PathBuf },
     #[error("starting a thread failed: {0}")]
     Thread(std::io::Error),
 }
+
+/// Its name in kubeconfigs.
+const NAME: &str = "portolan";
 
 /// A running server; [`Running::stop`] shuts it down gracefully.
 pub struct Running {
@@ -64,7 +69,7 @@ impl Running {
         let (address, url) = (listener.address(), listener.url());
         let authority = listener.authority().certificate().to_owned();
         let admin = listener.authority().client("portolan-admin", "system:masters", Timestamp::now())?;
-        write(&kubeconfig, &kubeconfig::render("portolan", &url, &authority, &admin, server.token()))?;
+        write(&kubeconfig, &kubeconfig::render(NAME, &url, &authority, &admin, server.token()))?;
 
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));
@@ -111,7 +116,11 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    kubeconfig::write(path, text).map_err(failed)
+    if kubeconfig::write(path, NAME, text).map_err(failed)? {
+        Ok(())
+    } else {
+        Err(Error::ForeignKubeconfig { path: path.to_owned() })
+    }
 }
 
 /// The controllers have a thread of their own, so that they never delay a request.

@@ -131,8 +131,9 @@ async fn a_kubeconfig_outlives_a_restart_and_is_for_its_owner_only() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
     let first = start(|options| options.data_dir = Some(folder.path().to_owned())).await;
-    std::fs::write(&path, "an old one, open to all").unwrap();
-    kubeconfig::write(&path, &first.kubeconfig).unwrap();
+    // one of before, open to all
+    std::fs::write(&path, &first.kubeconfig).unwrap();
+    assert!(kubeconfig::write(&path, "portolan", &first.kubeconfig).unwrap());
     first.stop.cancel();
     first.tasks.wait().await;
 
