@@ -20,6 +20,7 @@ mod output;
 mod printer;
 mod program;
 mod programs;
+mod run_folder;
 mod usage;
 mod version;
 

@@ -8,6 +8,8 @@
 //! | [`openshift`] | OpenShift SDN and a cloud in memory, for ipam: no data path |
 //! | [`remotes`] | further clusters, for the mirror to read |
 //! | [`pods`] | a kubelet for pods of our own image, which run as processes of this machine |
+//!
+//! [`seeds`] is whether the objects that a cluster starts with were applied.
 
 pub mod agents;
 pub mod cluster;
@@ -15,5 +17,6 @@ pub mod kubelets;
 pub mod openshift;
 pub mod pods;
 pub mod remotes;
+pub mod seeds;
 
 pub use cluster::Cluster;

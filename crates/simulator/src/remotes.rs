@@ -17,10 +17,11 @@ use portolan_control::runtime::app::Ctx;
 use portolan_control::runtime::reconcile::{Next, Reconciler};
 use portolan_control::runtime::store::{Key, Store};
 use portolan_control::runtime::watch::Selection;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::cluster::{self, Cluster, Network};
+use crate::seeds;
 
 /// On a RemoteCluster, with value `true`: its API server is stopped.
 pub const STOPPED: &str = "simulator.portolan.dev/stopped";
@@ -39,7 +40,7 @@ pub struct Options {
     pub folder: PathBuf,
     /// The main cluster's kubeconfig: theirs are written beside it.
     pub kubeconfig: PathBuf,
-    /// Applied to each at the start.
+    /// Applied to each when it starts for the first time.
     pub objects: Vec<DynamicObject>,
 }
 
@@ -52,6 +53,8 @@ pub enum Error {
     Install { remote: String, cause: install::Error },
     #[error("reading {} failed: {cause}", path.display())]
     Kubeconfig { path: PathBuf, cause: std::io::Error },
+    #[error(transparent)]
+    Seeds(#[from] seeds::Error),
 }
 
 /// Running remotes; [`Remotes::stop`] shuts them down gracefully.
@@ -76,15 +79,21 @@ impl Remotes {
         Ok(Self { all: Arc::new(Mutex::new(all)) })
     }
 
-    /// Declares them in the main cluster; Secrets in this namespace, the operator's, have their credentials.
+    /// Declares them in the main cluster when they start for the first time; Secrets in this namespace, the operator's,
+    /// have their credentials.
     pub async fn join(&self, client: &Client, namespace: &str) -> Result<(), Error> {
         for remote in self.all.lock().await.iter() {
             let path = &remote.options.kubeconfig;
             let kubeconfig = std::fs::read(path);
             let kubeconfig = kubeconfig.map_err(|cause| Error::Kubeconfig { path: path.clone(), cause })?;
-            let objects = remote.declared(namespace, kubeconfig);
+            let folder = remote.options.data_dir.as_deref();
+            let mut objects = remote.credentials(namespace, kubeconfig);
+            if seeds::are_due(folder) {
+                objects.push(remote.declared());
+            }
             let failed = |cause| Error::Install { remote: remote.name.clone(), cause };
             install::objects(client, objects).await.map_err(failed)?;
+            seeds::done(folder)?;
         }
         Ok(())
     }
@@ -123,33 +132,38 @@ impl Remote {
         let cluster = Cluster::start(cluster_options.clone()).await;
         let cluster = cluster.map_err(|cause| Error::Start { remote: name.clone(), cause })?;
         cluster_options.listen = cluster.address();
-        let objects = options.objects.clone();
-        let installed = install::objects(&cluster.client(), objects).await;
-        installed.map_err(|cause| Error::Install { remote: name.clone(), cause })?;
+        if seeds::are_due(cluster_options.data_dir.as_deref()) {
+            let installed = install::objects(&cluster.client(), options.objects.clone()).await;
+            installed.map_err(|cause| Error::Install { remote: name.clone(), cause })?;
+        }
         Ok(Self { name, options: cluster_options, running: Some(cluster) })
     }
 
-    /// What makes it a remote of the main cluster.
-    fn declared(&self, namespace: &str, kubeconfig: Vec<u8>) -> Vec<DynamicObject> {
-        let name = &self.name;
-        // All remotes have the same Services, and one name has one mirror.
-        let naming = if name == "remote-1" { "Same" } else { "Suffix" };
+    /// What the main cluster connects with: another port after each start.
+    fn credentials(&self, namespace: &str, kubeconfig: Vec<u8>) -> Vec<DynamicObject> {
         let objects = [
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
             json!({
-                "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": namespace },
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "name": self.name, "namespace": namespace },
                 "data": { "kubeconfig": ByteString(kubeconfig) },
             }),
-            json!({
-                "apiVersion": "portolan.dev/v1alpha1", "kind": "RemoteCluster", "metadata": { "name": name },
-                "spec": {
-                    "credentials": { "kubeconfigSecret": { "name": name } },
-                    "addresses": { "allowedCIDRs": [self.options.network.nodes] },
-                    "naming": naming,
-                },
-            }),
         ];
-        objects.map(|object| serde_json::from_value(object).expect("it has a kind and a name")).into()
+        objects.map(object).into()
+    }
+
+    /// What makes it a remote of the main cluster.
+    fn declared(&self) -> DynamicObject {
+        let name = &self.name;
+        // All remotes have the same Services, and one name has one mirror.
+        let naming = if name == "remote-1" { "Same" } else { "Suffix" };
+        object(json!({
+            "apiVersion": "portolan.dev/v1alpha1", "kind": "RemoteCluster", "metadata": { "name": name },
+            "spec": {
+                "credentials": { "kubeconfigSecret": { "name": name } },
+                "addresses": { "allowedCIDRs": [self.options.network.nodes] },
+                "naming": naming,
+            },
+        }))
     }
 
     async fn stop(&mut self) {
@@ -168,6 +182,10 @@ impl Remote {
         }
         Ok(())
     }
+}
+
+fn object(object: Value) -> DynamicObject {
+    serde_json::from_value(object).expect("it has a kind and a name")
 }
 
 /// `portolan-remote-1.kubeconfig` beside `portolan.kubeconfig`.

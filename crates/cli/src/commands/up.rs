@@ -12,13 +12,14 @@ use portolan_control::runtime::app::{self, Process};
 use portolan_control::runtime::capability::{Capability, CloudSource, Platform, Starter, names};
 use portolan_simulator::cluster::{Cluster, Network, Options};
 use portolan_simulator::remotes::{self, Remotes};
-use portolan_simulator::{agents, openshift, pods};
+use portolan_simulator::{agents, openshift, pods, seeds};
 use serde_json::json;
 
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
 use crate::program::Program;
 use crate::programs::programs;
+use crate::run_folder::RunFolder;
 
 /// Run everything in one process on an embedded Kubernetes API server
 ///
@@ -39,6 +40,8 @@ Examples:
   portolan up --empty --kubeconfig /tmp/portolan.kubeconfig")]
 pub(crate) struct Args {
     /// Folder that keeps objects and certificates across restarts; in memory by default
+    ///
+    /// The example objects are applied once for each folder: what is edited or deleted stays so.
     #[arg(long, value_name = "DIR", env = "PORTOLAN_DATA_DIR", help_heading = "API server")]
     data_dir: Option<PathBuf>,
 
@@ -52,7 +55,7 @@ pub(crate) struct Args {
     )]
     listen: SocketAddr,
 
-    /// File to write the administrator's kubeconfig to
+    /// File to write the administrator's kubeconfig to; a kubeconfig of something else is not written over
     #[arg(
         long,
         value_name = "FILE",
@@ -96,8 +99,21 @@ const IMAGE: &str = "portolan";
 /// The namespace of the operator.
 const NAMESPACE: &str = "portolan";
 
-/// Example objects, applied at the start.
+/// Example objects, applied once for each data folder.
 const EXAMPLE: &str = include_str!("../../../../examples/egress/gateway.yaml");
+
+/// What to try without nodes and example objects.
+const EMPTY: &str = "
+  kubectl get crds                                        the kinds that it serves";
+
+/// What to try with them.
+const EXAMPLES: &str = "
+  kubectl get nodes,egw,egp,addr -A                       which policy has which address, on which node
+  kubectl label node node-1 portolan.dev/egress-drain=true    and its addresses move
+  portolan why policy default/web                         explains each step
+  kubectl apply -f examples/mesh-1                        starts real proxies on this machine
+  kubectl apply -f examples/ipam/namespace.yaml           namespaces get egress addresses of a cloud in memory
+  kubectl apply -f examples/gateway/provider.yaml         a provider's load balancers, with real Envoys";
 
 /// The same, for remotes.
 const REMOTE_EXAMPLE: &str = include_str!("../../../../examples/mirror/services.yaml");
@@ -119,11 +135,12 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
         let cluster = Cluster::start(options).await.map_err(|error| failed(&error, program))?;
         let client = cluster.client();
         install::definitions(&client).await.map_err(|error| failed(&error, program))?;
-        if !empty {
+        if !empty && seeds::are_due(data_dir.as_deref()) {
             install::objects(&client, labelled_nodes()).await.map_err(|error| failed(&error, program))?;
             install::objects(&client, objects(EXAMPLE)).await.map_err(|error| failed(&error, program))?;
+            seeds::done(data_dir.as_deref()).map_err(|error| failed(&error, program))?;
         }
-        let folder = tempfile::Builder::new().prefix("portolan-").tempdir().map_err(|error| failed(&error, program))?;
+        let folder = RunFolder::below(&std::env::temp_dir()).map_err(|error| failed(&error, program))?;
         let remotes = remotes::Options {
             count: remotes,
             nodes,
@@ -163,6 +180,10 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
         })
         .map_err(|error| failed(&error, program))?;
         started.map_err(|error| failed(&error, program))?;
+        if !listen.ip().is_loopback() {
+            printer.note("warning: others can reach the API server, and who has its kubeconfig may do anything");
+        }
+        let kubeconfig = std::path::absolute(&kubeconfig).unwrap_or(kubeconfig);
         let kept = data_dir.is_some();
         let remote = remotes.kubeconfigs().await.first().map(|path| path.display().to_string());
         let more = remote.map(|path| remotes_welcome(&path)).unwrap_or_default();
@@ -211,17 +232,11 @@ fn objects(example: &str) -> Vec<DynamicObject> {
 fn welcome(url: &str, kubeconfig: &str, nodes: usize, kept: bool, table: &[&Capability], more: &str) -> String {
     let kept = if kept { "kept across restarts" } else { "in memory: keep them with --data-dir DIR" };
     let (running, verb) = (list_of(&names(table), "and"), if table.len() == 1 { "runs" } else { "run" });
+    let examples = if nodes == 0 { EMPTY } else { EXAMPLES };
     format!(
         "the API server listens on {url}, with {nodes} simulated nodes; objects are {kept}\n\
          {running} {verb} on it; in another shell:\n\
-         \n  export KUBECONFIG={kubeconfig}\
-         \n  kubectl get nodes,egw,egp,addr -A                       which policy has which address, on which node\
-         \n  kubectl label node node-1 portolan.dev/egress-drain=true    and its addresses move\
-         \n  portolan why policy default/web                         explains each step\
-         \n  kubectl apply -f examples/mesh-1                        starts real proxies on this machine\
-         \n  kubectl apply -f examples/ipam/namespace.yaml           namespaces get egress addresses of a cloud in memory\
-         \n  kubectl apply -f examples/gateway/provider.yaml         a provider's load balancers, with real Envoys\
-         {more}\n\
+         \n  export KUBECONFIG={kubeconfig}{examples}{more}\n\
          \nCtrl-C stops it"
     )
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use portolan_testkit::{Binaries, Program, Signal};
 
-use crate::program;
+use crate::{Ran, portolan, program};
 
 /// `portolan up` on a free port, and a kubectl for it.
 pub(crate) struct Up {
@@ -104,6 +104,44 @@ fn what_was_made_is_there_after_a_restart_with_a_data_dir() -> anyhow::Result<()
     assert!(!up.kubectl("get nodes -o name")?.contains("node"), "empty means no nodes");
     let up = Up::start(up.stop()?, &["--data-dir", "data", "--empty"])?;
     assert_eq!(up.kubectl("get configmap kept -o jsonpath={.data.key}")?, "value");
+    up.stop()?;
+    Ok(())
+}
+
+#[test]
+fn examples_that_were_edited_or_deleted_do_not_come_back() -> anyhow::Result<()> {
+    let kept = ["--data-dir", "data"];
+    let up = Up::start(tempfile::tempdir()?, &kept)?;
+    up.kubectl("delete egp web")?;
+    up.kubectl("label node node-1 egress- own=label")?;
+    let up = Up::start(up.stop()?, &kept)?;
+    assert_eq!(up.kubectl("get egp -o jsonpath={.items[*].metadata.name}")?, "payments");
+    let labels = up.kubectl("get node node-1 -o jsonpath={.metadata.labels}")?;
+    assert!(labels.contains("\"own\":\"label\"") && !labels.contains("\"egress\""), "{labels}");
+    up.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_kubeconfig_of_something_else_is_not_written_over() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("config");
+    let foreign = "apiVersion: v1\nkind: Config\nclusters: [{name: production, cluster: {server: https://10.0.0.1}}]\n";
+    std::fs::write(&path, foreign)?;
+    let Ran { exit, stderr, .. } = portolan(&format!("up --listen 127.0.0.1:0 --kubeconfig {}", path.display()));
+    assert_eq!(exit, Some(1), "{stderr}");
+    assert!(stderr.contains("config is not a kubeconfig of this program"), "{stderr}");
+    assert_eq!(std::fs::read_to_string(&path)?, foreign);
+    Ok(())
+}
+
+#[test]
+fn the_welcome_says_where_the_kubeconfig_is_and_names_only_what_is_there() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &["--empty"])?;
+    let welcome = up.program.log_tail();
+    let path = up.folder.path().canonicalize()?.join("kubeconfig");
+    assert!(welcome.contains(&format!("export KUBECONFIG={}", path.display())), "{welcome}");
+    assert!(!welcome.contains("node-1") && !welcome.contains("why policy"), "{welcome}");
     up.stop()?;
     Ok(())
 }
