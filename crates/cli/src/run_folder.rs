@@ -42,8 +42,10 @@ fn remove_left(parent: &Path) -> io::Result<()> {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        let lock = File::open(entry.path().join(LOCK));
-        if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+        let path = entry.path().join(LOCK);
+        // opening anything else, such as a pipe of another user, might not end
+        let is_file = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+        if is_file && File::open(&path).is_ok_and(|lock| lock.try_lock().is_ok()) {
             std::fs::remove_dir_all(entry.path()).ok();
         }
     }

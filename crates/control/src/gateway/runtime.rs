@@ -65,7 +65,7 @@ pub(super) struct EnvoyArgs {
     )]
     gateway_envoy_image: Option<String>,
 
-    /// Images that ServiceGroups may name in spec.envoy-image; `*` stands for any text
+    /// Images that ServiceGroups may name in spec.envoy-image; `*` matches any text
     #[arg(
         long,
         alias = "envoy-image-allow",

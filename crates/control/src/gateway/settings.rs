@@ -27,7 +27,7 @@ pub struct Options {
     pub deny: AddressSet,
     /// Endpoints may be here although it is denied.
     pub allow: AddressSet,
-    /// Images that groups may name; `*` stands for any text.
+    /// Images that groups may name; `*` matches any text.
     pub images: Vec<String>,
     /// Namespace of the operator.
     pub own_namespace: String,
