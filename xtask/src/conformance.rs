@@ -2,9 +2,8 @@
 //!
 //! `portolan-testkit conformance` does the work. It stands beside this program, and so does the `portolan` to be tested.
 
-use std::path::PathBuf;
-
 use crate::call::Call;
+use crate::testkit::{self, beside};
 use crate::{Failure, setup, tell};
 
 /// The suites, and the page that each one writes.
@@ -20,10 +19,7 @@ pub(crate) fn run(name: &str) -> Result<(), Failure> {
     };
     setup::tools()?;
     setup::kubernetes()?;
-    // As one call, and of the whole workspace: with other features everything below would be compiled once more.
-    let build = Call::line("cargo build --workspace --bin portolan --bin portolan-testkit");
-    tell(&format!("==> {}", build.shown()));
-    build.run()?;
+    testkit::build(&["portolan"])?;
     let [testkit, portolan] = [beside("portolan-testkit")?, beside("portolan")?];
     // A suite takes minutes: it must not outlive a killed chore.
     let call = Call::line("setpriv --pdeathsig TERM --").and([testkit]).and(["conformance", name]);
@@ -32,14 +28,5 @@ pub(crate) fn run(name: &str) -> Result<(), Failure> {
     call.run().map_err(|failure| Failure {
         hint: format!("read what failed above; the verdict on each spec is in {report}"),
         ..failure
-    })
-}
-
-fn beside(program: &str) -> Result<String, Failure> {
-    let own = std::env::current_exe().ok();
-    let folder: Option<PathBuf> = own.and_then(|own| Some(own.parent()?.to_owned()));
-    let path = folder.and_then(|folder| folder.join(program).into_os_string().into_string().ok());
-    path.ok_or_else(|| {
-        Failure::new(format!("there is no way to {program}"), "run it by cargo: cargo xtask conformance")
     })
 }

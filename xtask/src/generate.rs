@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::call::{Call, root};
-use crate::{Failure, tell};
+use crate::{Failure, tell, testkit};
 
 const CRDS: &str = "deploy/crds";
 const DEPLOY: &str = "deploy";
@@ -16,7 +16,7 @@ const REFERENCE: &str = "docs/reference/cli.md";
 
 /// Writes one file per kind, and deletes the files of kinds that are gone.
 pub(crate) fn crds() -> Result<(), Failure> {
-    let call = Call::new(["cargo", "run", "--quiet", "--package", "portolan", "--", "crds", "--output-dir", CRDS]);
+    let call = portolan("crds --output-dir", CRDS)?;
     tell(&format!("==> {}", call.shown()));
     // the command names each file it wrote, one a line
     let written: BTreeSet<PathBuf> = call.capture()?.lines().map(|line| root().join(line)).collect();
@@ -31,7 +31,7 @@ pub(crate) fn crds() -> Result<(), Failure> {
 
 /// Writes the roles, webhook configurations and chart values that follow from the capabilities.
 pub(crate) fn manifests() -> Result<(), Failure> {
-    let call = Call::new(["cargo", "run", "--quiet", "--package", "portolan", "--", "manifests", "--deploy", DEPLOY]);
+    let call = portolan("manifests --deploy", DEPLOY)?;
     tell(&format!("==> {}", call.shown()));
     call.run()
 }
@@ -41,10 +41,15 @@ pub(crate) fn docs() -> Result<(), Failure> {
     let file = root().join(REFERENCE);
     let folder = file.parent().expect("the reference lies in a folder");
     fs::create_dir_all(folder).map_err(|cause| unwritable(folder, &cause))?;
-    let call =
-        Call::new(["cargo", "run", "--quiet", "--package", "portolan", "--", "reference", "--output", REFERENCE]);
+    let call = portolan("reference --output", REFERENCE)?;
     tell(&format!("==> {}", call.shown()));
     call.run()
+}
+
+/// A call of the program as it is in this checkout.
+fn portolan(words: &str, output: &str) -> Result<Call, Failure> {
+    testkit::build(&["portolan"])?;
+    Ok(Call::new([testkit::beside("portolan")?]).and(words.split_whitespace()).and([output]))
 }
 
 /// Deletes the YAML files in a folder that are not among those to keep, and says which.

@@ -4,7 +4,7 @@
 //! compiled into it beside that.
 
 use crate::call::{Call, root};
-use crate::{Failure, tell};
+use crate::{Failure, tell, testkit};
 
 /// Where the image and its list of parts are written.
 const OUTPUT: &str = "target/image";
@@ -13,9 +13,10 @@ pub(crate) fn run() -> Result<(), Failure> {
     let folder = root().join(OUTPUT);
     std::fs::create_dir_all(&folder)
         .map_err(|cause| Failure::new(format!("making {OUTPUT} failed: {cause}"), "look at who owns `target`"))?;
+    testkit::build(&[])?;
     for call in [
         Call::line("cargo build --release --locked --package portolan"),
-        Call::line("cargo run --quiet --package portolan-testkit -- image").and(["target/release/portolan", OUTPUT]),
+        testkit::call("image")?.and(["target/release/portolan", OUTPUT]),
     ] {
         tell(&format!("==> {}", call.shown()));
         call.run()?;

@@ -14,6 +14,7 @@ mod image;
 mod peers;
 mod setup;
 mod test;
+mod testkit;
 
 use std::io::Write as _;
 use std::process::ExitCode;

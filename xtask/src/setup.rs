@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::call::Call;
-use crate::{Failure, tell};
+use crate::{Failure, tell, testkit};
 
 /// A tool that tests start, and the Debian package that brings it.
 struct Tool {
@@ -72,11 +72,8 @@ pub(crate) fn tools() -> Result<(), Failure> {
 
 /// Builds the Kubernetes binaries, unless they are there.
 pub(crate) fn kubernetes() -> Result<(), Failure> {
-    let call = Call::line("cargo run --package portolan-testkit");
-    // the testkit lies beside this program once it was built: then cargo has nothing worth showing
-    let built = std::env::current_exe().is_ok_and(|xtask| xtask.with_file_name("portolan-testkit").exists());
-    let call = if built { call.and(["--quiet"]) } else { call };
-    let folder = call.and(["--", "setup"]).capture()?;
+    testkit::build(&[])?;
+    let folder = testkit::call("setup")?.capture()?;
     tell(&format!("kubernetes: the binaries are in {}", folder.trim()));
     Ok(())
 }

@@ -65,6 +65,7 @@ pub(crate) fn run(name: Option<&str>) -> Result<(), Failure> {
     steps.run("tools", "", setup::tools)?;
     steps.call("format", &Call::line("cargo fmt --all --check"), Call::run).map_err(reformat)?;
     steps.call("lints", &scope.lints(), Call::run)?;
+    steps.call("build", &scope.build(), Call::run)?;
     if scope.kubernetes {
         steps.run("kubernetes", "builds what is not there yet", setup::kubernetes)?;
     }
@@ -100,6 +101,11 @@ impl Scope {
     fn lints(&self) -> Call {
         let call = Call::line("cargo clippy").and(self.which());
         call.and(["--all-targets", "--", "-D", "warnings"])
+    }
+
+    /// Before the tests, so that compile time and test time are told apart.
+    fn build(&self) -> Call {
+        Call::line("cargo test --no-run").and(self.which())
     }
 
     fn tests(&self) -> Call {
