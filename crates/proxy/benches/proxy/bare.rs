@@ -2,7 +2,7 @@
 //! What leaves alone leaves by the plainest call, as ours does.
 
 use anyhow::bail;
-use portolan_proxy::io::sys::{BATCH, Buffers, Epoll, Gather, READ, RecvBatch, set_option, udp_listener};
+use portolan_proxy::io::sys::{BATCH, Buffers, Epoll, Gather, READ, RecvBatch, Sharing, set_option, udp_listener};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::str::FromStr;
@@ -42,7 +42,7 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn new(variant: Variant, port: u16, sink: u16) -> anyhow::Result<Self> {
-        let socket = udp_listener(SocketAddr::from(([127, 0, 0, 1], port)), true, Buffers::System)?;
+        let socket = udp_listener(SocketAddr::from(([127, 0, 0, 1], port)), Sharing::First, Buffers::System)?;
         let joined = i32::from(variant == Variant::Coalescing);
         set_option(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_GRO, joined)?;
         let (table, forget) = (vec![-1; 65_536], Arc::default());

@@ -33,7 +33,7 @@ impl ByteSink {
 fn read_all(mut stream: TcpStream, websocket: bool, counted: &AtomicU64) -> anyhow::Result<()> {
     if websocket {
         let head = read_head(&mut stream)?;
-        let accepted = handshake::accept(&head, &[]).context("that is no upgrade")?;
+        let accepted = handshake::accept(&head, &[]).map_err(anyhow::Error::msg)?;
         stream.write_all(accepted.response.as_bytes())?;
     }
     let mut buffer = vec![0; 1 << 20];

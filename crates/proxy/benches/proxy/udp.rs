@@ -5,7 +5,9 @@
 
 use crate::place;
 use anyhow::ensure;
-use portolan_proxy::io::sys::{Buffers, Gather, RecvBatch, SockAddr, coalesce, send_one, set_option, udp_listener};
+use portolan_proxy::io::sys::{
+    Buffers, Gather, RecvBatch, Sharing, SockAddr, coalesce, send_one, set_option, udp_listener,
+};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 use std::slice::from_ref;
@@ -41,7 +43,7 @@ impl Sink {
     /// One for each processor: it gets what is sent there, as the queues of a network card would have it.
     pub(crate) fn split(port: u16) -> anyhow::Result<Vec<Self>> {
         let sink = |processor: &'static usize| {
-            let socket = udp_listener(SocketAddr::from(([127, 0, 0, 1], port)), true, Buffers::System)?;
+            let socket = udp_listener(SocketAddr::from(([127, 0, 0, 1], port)), Sharing::First, Buffers::System)?;
             set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_INCOMING_CPU, i32::try_from(*processor)?)?;
             let count = Arc::new(AtomicU64::new(0));
             let counted = Arc::clone(&count);

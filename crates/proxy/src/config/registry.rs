@@ -208,5 +208,12 @@ fn unbound(error: &BindError) -> Refusal {
     } else {
         format!("Cannot add listener: could not bind \"{listener}\" to {at}: {call} {code}")
     };
+    let why = match code.as_str() {
+        "EADDRINUSE" => " (another process listens there)",
+        "ENOENT" | "ENOTDIR" => " (the folder of the socket file does not exist)",
+        "ENAMETOOLONG" => " (the path of a socket file has at most 107 bytes)",
+        _ => "",
+    };
+    let content = if *protocol == "UDP" { content } else { content + why };
     if code == "EADDRINUSE" { Refusal::conflict(content) } else { Refusal::bad(content) }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Command {
     Attach(Arc<Port>),
     /// Accept no new sessions on this port; existing ones continue.
     Detach(Arc<Port>),
+    /// The last session of a port without a listener has ended.
+    CloseUnused(u32),
     /// End the sessions of a deleted listener.
     EndOf(Arc<ListenerState>),
     List {

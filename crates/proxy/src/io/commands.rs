@@ -23,6 +23,7 @@ impl Worker {
         match command {
             Command::Attach(port) => self.attach(&port),
             Command::Detach(port) => self.detach(&port),
+            Command::CloseUnused(port) => self.close_if_unused(port),
             Command::EndOf(listener) => {
                 for key in self.sessions.keys() {
                     if self.sessions.get(key).is_some_and(|session| Arc::ptr_eq(&session.listener, &listener)) {
@@ -86,6 +87,7 @@ impl Worker {
         if let Some(open) = self.ports.get_mut(port.id) {
             open.detached = port.listener.load().is_none();
         }
+        self.close_if_unused(port.id);
     }
 
     pub(crate) fn end(&mut self, key: Key, finish: Finish, content: &'static str) {

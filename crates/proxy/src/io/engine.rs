@@ -41,6 +41,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts to start a worker, and the time between two.
 const RESTARTS: usize = 100;
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
+/// Attempts to open a port that this process has just closed, and the time between two.
+const CLOSING_ATTEMPTS: usize = 100;
+const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 /// Descriptors that are not for sessions; a quarter where there are few.
 const RESERVE: u64 = 256;
 
@@ -129,7 +132,8 @@ impl DataPlane {
         listeners.values().flat_map(|running| &running.ports).for_each(|port| port.listener.store(None));
         drop(listeners);
         self.send_to_all(|| Command::Drain);
-        while self.shared.counts.active.load(Relaxed) > 0 && Instant::now() < until {
+        let counts = &self.shared.counts;
+        while counts.active.load(Relaxed) + counts.closing.load(Relaxed) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.stop();
@@ -203,22 +207,44 @@ impl DataPlane {
         listener: &Listener,
         admin: &Admin,
     ) -> Result<Vec<Arc<Port>>, BindError> {
-        let workers = self.shared.rings.len();
         let mut opened = Vec::new();
         for address in bind_addresses(listener, &self.shared.host_mapping) {
             if let BindAddress::Unix(path, _) = &address
                 && !allowed_path(path, &self.shared.host_mapping.directories(&admin.uds_dirs))
             {
-                return Err(bind_error(listener, &address, &io::Error::from_raw_os_error(libc::EACCES)));
+                // a missing folder, or a path that no socket can have, is not a matter of permission
+                let missing = path.parent().is_none_or(|folder| !folder.is_dir());
+                let code = if missing { libc::ENOENT } else { libc::EACCES };
+                return Err(bind_error(listener, &address, &io::Error::from_raw_os_error(code)));
             }
             let known = ports.by_address.get(&address).and_then(Weak::upgrade);
-            match known.map_or_else(|| Port::open(address.clone(), listener, workers, self.buffers), Ok) {
+            match known.map_or_else(|| self.open_port(ports, &address, listener), Ok) {
                 Ok(port) => opened.push(port),
                 Err(error) if is_optional(&address, &error) && !opened.is_empty() => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(opened)
+    }
+
+    fn open_port(
+        &self,
+        ports: &ListeningPorts,
+        address: &BindAddress,
+        listener: &Listener,
+    ) -> Result<Arc<Port>, BindError> {
+        let own = ports.by_address.iter().filter(|(own, _)| own.overlaps(address));
+        let (open, gone): (Vec<_>, Vec<_>) = own.partition(|(_, port)| port.strong_count() > 0);
+        let workers = self.shared.rings.len();
+        let mut attempts = if gone.is_empty() { 1 } else { CLOSING_ATTEMPTS };
+        loop {
+            attempts -= 1;
+            match Port::open(address.clone(), listener, workers, self.buffers, !open.is_empty()) {
+                // a worker may be closing the last socket on the port at this moment
+                Err(error) if error.code == "EADDRINUSE" && attempts > 0 => std::thread::sleep(CLOSING_PAUSE),
+                done => return done,
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs the actions of a session's state machine on its sockets.
 
 use super::circuit::{confirm_endpoint, finish_retry};
+use super::command::Command;
 use super::link::{Codec, Link};
 use super::rate::source_of;
 use super::session::{ServerHandshake, Session};
@@ -11,11 +12,10 @@ use super::sys;
 use super::table::Finished;
 use super::timers::TimerEvent;
 use super::worker::Worker;
-use crate::proto::Message;
 use crate::proto::json_socket::Rejected;
 use crate::proto::session::{Action, Failure, Finish};
 use crate::proto::ws::code;
-use crate::transport::http::response::answer_error;
+use crate::transport::http::response::{answer_error, status_of};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,7 +46,9 @@ impl Worker {
             matches!(stage.link, Link::Datagram(_)).then_some(handshake.sent_at + handshake.retransmit_ms)
         });
         let resume = Some(session.resume_at).filter(|at| *at > 0);
-        let dues = session.machine.poll_timeout().map(|(at, _)| at).into_iter().chain(resume).chain(retransmits);
+        let api = self.api_deadline(session);
+        let dues =
+            session.machine.poll_timeout().map(|(at, _)| at).into_iter().chain(resume).chain(api).chain(retransmits);
         let due = dues.min().unwrap_or(0);
         if due == session.timer {
             return;
@@ -66,6 +68,7 @@ impl Worker {
             }
         }
         session.machine.handle_timeout(self.now);
+        self.check_api_deadline(session);
         if session.resume_at > 0 && session.resume_at <= now {
             self.resume_source(session);
         }
@@ -73,20 +76,20 @@ impl Worker {
 
     /// All stages are connected.
     fn opened(&mut self, session: &mut Session) {
+        if !session.machine.is_open() {
+            // a stage was lost again in the meantime
+            return;
+        }
         self.stats.setup.observe(self.now.ms - session.created.ms);
         if matches!(session.handshake, ServerHandshake::Read(_)) {
             self.accept_header(session);
         }
         self.drain_setup_queue(session);
         self.choose_path(session);
+        self.admit_to_api(session);
         self.join_streams(session);
-        self.resume_all(session);
-        if let Link::Stream(stream) = &session.source
-            && matches!(&stream.codec, Codec::Http(state) if state.body.is_done())
-            && !Self::goes_to_api(session)
-        {
-            self.input_ended(session, 0);
-        }
+        self.pass_ends(session);
+        self.watch(session);
     }
 
     /// Joins two plain streams inside the kernel, or lets WebSocket frames pass untouched.
@@ -188,11 +191,17 @@ impl Worker {
         if finish != Finish::Fault {
             self.notify_peers(&mut session);
         }
-        let next = Self::keep_connection(&mut session);
+        self.keep_connection(&mut session);
         for stage in 0..session.stages.len() {
             let place = &mut session.stages[stage];
             if place.unconfirmed && finish == Finish::Normal && matches!(place.link, Link::Stream(_)) {
                 confirm_endpoint(place);
+            }
+            if matches!(&session.stages[stage].link, Link::Stream(stream) if stream.needs_linger())
+                && let Link::Stream(stream) = std::mem::take(&mut session.stages[stage].link)
+                && finish.lets_linger()
+            {
+                self.linger(*stream);
             }
             self.release_stage(&mut session, stage);
             finish_retry(&mut session.stages[stage]);
@@ -205,11 +214,13 @@ impl Worker {
         session.machine.handle_destroyed(self.now);
         self.log_access(&session, finish, hot_traffic);
         self.track(&session);
-        session.source = Link::None;
-        self.sessions.vacate(key);
-        if let Some((stream, listener)) = next {
-            self.await_next_request(stream, listener);
+        if let Link::Stream(stream) = std::mem::take(&mut session.source)
+            && stream.needs_linger()
+            && finish.lets_linger()
+        {
+            self.linger(*stream);
         }
+        self.sessions.vacate(key);
     }
 
     /// Notifies client and endpoints of the end, in their protocols.
@@ -218,9 +229,9 @@ impl Worker {
         if let ServerHandshake::Read(_) = session.handshake {
             session.handshake = ServerHandshake::None;
             let (message, content) = error.clone().unwrap_or(("Not Found", "Session ended".to_owned()));
-            let status = if message == "Service Unavailable" { 503 } else { 404 };
-            let rejected = Rejected { status, message: format!("{message}: {content}") };
-            self.send_raw_to_source(session, Message::binary(&rejected.to_bytes()));
+            let rejected = Rejected { status: status_of(message), message: format!("{message}: {content}") };
+            self.answer_handshake(session, &rejected.to_bytes());
+            self.refuse_header(session);
         }
         if let Link::Stream(stream) = &mut session.source {
             match &stream.codec {
@@ -253,9 +264,16 @@ impl Worker {
         self.timers.rearm(key, session.timer, 0);
         self.release_name(session);
         self.shared.counts.active.fetch_sub(1, Relaxed);
+        if session.api_request {
+            self.shared.counts.api_requests.fetch_sub(1, Relaxed);
+        }
         session.listener.counts.active.fetch_sub(1, Relaxed);
         if let Some(port) = &session.port {
-            port.sessions.fetch_sub(1, Relaxed);
+            let last = port.sessions.fetch_sub(1, Relaxed) == 1;
+            if last && port.listener.load().is_none() {
+                // a full ring means an overloaded worker, which closes the port with its next tick
+                self.shared.rings.iter().for_each(|ring| drop(ring.push(Command::CloseUnused(port.id))));
+            }
         }
         if let Some(peer) = session.peer.filter(|_| session.listener.config.options.max_sessions_per_source.is_some()) {
             let source = source_of(peer.ip());

@@ -2,6 +2,7 @@
 
 use super::sys::{self, UnixPeer};
 use crate::proto::Message;
+use crate::proto::byte_queue::ByteQueue;
 use crate::proto::framer::Framer;
 use crate::proto::http1;
 use crate::proto::ws::{self, Opcode, Role};
@@ -34,8 +35,12 @@ pub(crate) struct Stream {
     pub interest: u32,
     pub connecting: bool,
     pub codec: Codec,
-    out: Vec<u8>,
-    sent: usize,
+    /// Bytes that were read, but belong to a later request.
+    pub input: ByteQueue,
+    /// Bytes that wait to be sent.
+    out: ByteQueue,
+    /// Bytes of control frames among them, at most.
+    control: usize,
     /// The peer will send nothing more.
     pub ended: bool,
     /// Nothing more is to be sent once `out` is empty.
@@ -65,7 +70,8 @@ pub(crate) struct WsState {
     pub offered: Vec<String>,
     pub subprotocol: Option<String>,
     pub close_sent: bool,
-    pub close_received: bool,
+    /// The peer's close, with its code and reason.
+    pub close_received: Option<(u16, String)>,
     masks: u64,
 }
 
@@ -79,7 +85,7 @@ impl WsState {
             offered: Vec::new(),
             subprotocol: None,
             close_sent: false,
-            close_received: false,
+            close_received: None,
             masks: seed,
         }
     }
@@ -106,13 +112,22 @@ pub(crate) struct HttpState {
     pub answering: bool,
     /// The answer is complete.
     pub answered: bool,
-    /// Bytes of the next request.
-    pub next: Vec<u8>,
+    /// The client waits for `100 Continue`.
+    pub expects: bool,
     /// A request that goes to the API is collected whole.
     pub collected: Vec<u8>,
+    /// It was handed to the API, or refused.
+    pub submitted: bool,
     pub head: http1::Head,
     /// HTTP/1.0 clients know no chunks.
     pub chunked: bool,
+}
+
+impl HttpState {
+    /// Whether the answer has no body, whatever its headers say.
+    pub(crate) fn is_bodyless(&self) -> bool {
+        self.head.method() == "HEAD"
+    }
 }
 
 /// What became of a write.
@@ -130,8 +145,14 @@ pub(crate) enum Written {
 const GATHERED: usize = 64 * 1024;
 /// Above this the side that feeds a stream is not read.
 pub(crate) const HIGH_WATER: usize = 256 * 1024;
-/// Above this a message is dropped: its source cannot be held back.
+/// Above this a message is dropped if its source cannot be held back.
 const FULL: usize = 4 << 20;
+/// Above this a peer that makes us send control frames is not read until it takes them.
+const CONTROL: usize = 64 * 1024;
+/// The longest head of a control frame.
+const CONTROL_HEAD: usize = 6;
+/// Bytes of later requests that a connection may send ahead.
+const AHEAD: usize = 16 * 1024;
 
 impl Link {
     /// The socket that is its own.
@@ -151,8 +172,9 @@ impl Stream {
             interest: 0,
             connecting: false,
             codec,
-            out: Vec::new(),
-            sent: 0,
+            input: ByteQueue::new(AHEAD),
+            out: ByteQueue::new(HIGH_WATER),
+            control: 0,
             ended: false,
             ending: false,
             end_sent: false,
@@ -188,21 +210,56 @@ impl Stream {
     }
 
     /// Bytes that wait to be sent.
-    pub(crate) fn waiting(&self) -> usize {
-        self.out.len() - self.sent
+    pub(crate) const fn waiting(&self) -> usize {
+        self.out.len()
     }
 
-    /// Sends a message in the stream's own form.
-    pub(crate) fn send(&mut self, message: Message<'_>) -> Written {
-        if self.waiting() > FULL {
+    /// Whether who sends to it has to pause.
+    pub(crate) const fn is_crowded(&self) -> bool {
+        self.out.is_full()
+    }
+
+    /// Whether the peer makes us send control frames that it does not take.
+    pub(crate) const fn ignores_control(&self) -> bool {
+        self.control > CONTROL
+    }
+
+    /// Whether both halves are over and everything is sent.
+    pub(crate) fn is_done(&self) -> bool {
+        let said = self.end_sent || matches!(&self.codec, Codec::Ws(state) if state.close_sent);
+        self.ended && said && self.out.is_empty()
+    }
+
+    /// Whether its last bytes could be lost if it were closed at once: some wait, or the peer may still be sending, and
+    /// a close with unread input resets the connection.
+    pub(crate) fn needs_linger(&self) -> bool {
+        let speaks_last = matches!(self.codec, Codec::Ws(_) | Codec::Http(_));
+        !self.connecting && (!self.out.is_empty() || speaks_last && !self.ended)
+    }
+
+    /// Sends a message in the stream's own form. Without `held_back` its source cannot be paused, so the message is
+    /// dropped if too much waits already.
+    pub(crate) fn send(&mut self, message: Message<'_>, held_back: bool) -> Written {
+        if !held_back && self.waiting() > FULL {
             return Written::Dropped;
         }
         match &mut self.codec {
             Codec::Bytes | Codec::Pass(_) => self.write(message.data, &[]),
-            Codec::Framed(framer) => match framer.header(message.data.len()) {
-                Some(header) => self.write(header.as_slice(), message.data),
-                None => Written::Dropped,
-            },
+            Codec::Framed(framer) => {
+                let (framer, mut done) = (framer.lend(), Written::Done);
+                // like a datagram, a message that is too long leaves in pieces
+                for piece in framer.pieces(message.data) {
+                    let Some(header) = framer.header(piece.len()) else { return Written::Dropped };
+                    done = self.write(header.as_slice(), piece);
+                    if done == Written::Broken {
+                        break;
+                    }
+                }
+                if let Codec::Framed(own) = &mut self.codec {
+                    *own = framer;
+                }
+                done
+            }
             Codec::Ws(state) => {
                 if state.close_sent {
                     return Written::Dropped;
@@ -220,11 +277,14 @@ impl Stream {
         if state.answered || data.is_empty() {
             return Written::Done;
         }
-        let chunked = state.chunked;
+        let (chunked, bodyless) = (state.chunked, state.is_bodyless());
         let head =
             std::mem::replace(&mut state.answering, true).then(String::new).unwrap_or_else(|| answer_head(chunked));
         self.write_built(|out| {
             out.extend_from_slice(head.as_bytes());
+            if bodyless {
+                return;
+            }
             if chunked {
                 out.extend_from_slice(http1::chunk_head(data.len()).as_bytes());
                 out.extend_from_slice(data);
@@ -242,7 +302,7 @@ impl Stream {
             return;
         }
         let head = if state.answering { String::new() } else { answer_head(state.chunked) };
-        let last: &[u8] = if state.chunked { http1::LAST_CHUNK } else { b"" };
+        let last: &[u8] = if state.chunked && !state.is_bodyless() { http1::LAST_CHUNK } else { b"" };
         state.answering = true;
         if !state.chunked {
             state.keep_alive = false;
@@ -260,22 +320,24 @@ impl Stream {
             return;
         }
         let mask = state.mask();
+        self.control += data.len() + CONTROL_HEAD;
         self.write_built(|out| ws::write_frame(out, opcode, data, mask));
     }
 
-    /// Says goodbye on a WebSocket, once.
+    /// Closes our half of a WebSocket, once: with the code of the peer's close if it came first, else with this one.
     pub(crate) fn send_close(&mut self, code: u16, reason: &str) {
         let Codec::Ws(state) = &mut self.codec else { return };
         if state.nonce.is_some() || std::mem::replace(&mut state.close_sent, true) {
             return;
         }
         let mask = state.mask();
-        self.write_built(|out| ws::close_frame(out, code, reason, mask));
+        let (code, reason) = state.close_received.clone().unwrap_or_else(|| (code, reason.to_owned()));
+        self.write_built(|out| ws::close_frame(out, code, &reason, mask));
     }
 
     /// Writes bytes that are built at the end of the queue.
     pub(crate) fn write_built(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Written {
-        build(&mut self.out);
+        self.out.build(build);
         self.flush()
     }
 
@@ -294,8 +356,8 @@ impl Stream {
         if done == head.len() + body.len() {
             return Written::Done;
         }
-        self.out.extend_from_slice(head.get(done..).unwrap_or_default());
-        self.out.extend_from_slice(body.get(done.saturating_sub(head.len())..).unwrap_or_default());
+        self.out.push(head.get(done..).unwrap_or_default());
+        self.out.push(body.get(done.saturating_sub(head.len())..).unwrap_or_default());
         Written::Queued
     }
 
@@ -304,34 +366,20 @@ impl Stream {
         if self.connecting || self.corked {
             return Written::Queued;
         }
-        while self.sent < self.out.len() {
-            match sys::send(self.raw(), &self.out[self.sent..]) {
-                Ok(n) => self.sent += n,
+        while !self.out.is_empty() {
+            match sys::send(self.raw(), self.out.as_slice()) {
+                Ok(n) => self.out.consume(n),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if sys::would_block(&error) => {
-                    self.compact();
-                    return Written::Queued;
-                }
+                Err(error) if sys::would_block(&error) => return Written::Queued,
                 Err(_) => return Written::Broken,
             }
         }
-        self.out.clear();
-        self.sent = 0;
-        if self.out.capacity() > HIGH_WATER {
-            self.out.shrink_to(16 * 1024);
-        }
+        self.control = 0;
         if self.ending && !self.end_sent {
             self.end_sent = true;
             sys::end_writing(self.raw());
         }
         Written::Done
-    }
-
-    fn compact(&mut self) {
-        if self.sent > HIGH_WATER {
-            self.out.drain(..self.sent);
-            self.sent = 0;
-        }
     }
 }
 

@@ -75,8 +75,8 @@ impl Worker {
             let live = self.sessions.from(from).filter(|session| fits(session, filter)).take(limit);
             listed.extend(live.map(|session| (session.sequence, self.dump(session))));
         }
-        let finished = self.sessions.finished().iter();
-        let finished = finished.filter(|f| f.sequence >= from && named(&f.dump.name) && f.ids.fit(filter));
+        let finished = self.sessions.finished_from(from);
+        let finished = finished.filter(|f| named(&f.dump.name) && f.ids.fit(filter)).take(limit);
         listed.extend(finished.map(|finished| (finished.sequence, finished.dump.clone())));
         listed.sort_by_key(|(sequence, _)| *sequence);
         listed.truncate(limit);

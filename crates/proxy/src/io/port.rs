@@ -8,7 +8,7 @@ use super::address_text::push_address;
 use super::cache_padded::CachePadded;
 use super::loop_detection::{End, Family};
 use super::rate::Limiter;
-use super::sys::{self, Buffers, UnixKind};
+use super::sys::{self, Buffers, Sharing, UnixKind};
 use crate::config::engine::BindError;
 use crate::config::host_mapping::HostMapping;
 use crate::config::types::{Listener, ListenerSpec, UdpMode, UdsType};
@@ -36,6 +36,16 @@ impl BindAddress {
             Self::Udp(at) => Some((Family::Udp, *at)),
             Self::Tcp(at) => Some((Family::Tcp, *at)),
             Self::Unix(..) => None,
+        }
+    }
+}
+
+impl BindAddress {
+    /// Whether one socket could take clients of the other.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Udp(a), Self::Udp(b)) | (Self::Tcp(a), Self::Tcp(b)) => a.port() == b.port(),
+            (Self::Udp(_) | Self::Tcp(_) | Self::Unix(..), _) => false,
         }
     }
 }
@@ -106,6 +116,11 @@ impl ListenerState {
         self.counts.next.fetch_add(1, Relaxed)
     }
 
+    /// Gives a number back that no session was set up with, unless others were taken since.
+    pub(crate) fn return_number(&self, number: u64) {
+        self.counts.next.compare_exchange(number + 1, number, Relaxed, Relaxed).ok();
+    }
+
     pub(crate) fn is_singleton(&self) -> bool {
         is_singleton(&self.config)
     }
@@ -120,12 +135,14 @@ fn is_singleton(listener: &Listener) -> bool {
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 
 impl Port {
-    /// Opens a socket for each worker that serves the address.
+    /// Opens a socket for each worker that serves the address. It `joins` sockets of this process that are bound to an
+    /// address which overlaps.
     pub(crate) fn open(
         bind_address: BindAddress,
         listener: &Listener,
         workers: usize,
         buffers: Buffers,
+        joins: bool,
     ) -> Result<Arc<Self>, BindError> {
         let alone = matches!(bind_address, BindAddress::Unix(..)) || is_singleton(listener);
         let mut sockets = Vec::new();
@@ -136,7 +153,8 @@ impl Port {
             let socket = if alone && worker != owner {
                 None
             } else {
-                let socket = open_socket(&bind_address, local, listener, buffers);
+                let sharing = if joins || local.is_some() { Sharing::Joins } else { Sharing::First };
+                let socket = open_socket(&bind_address, local, listener, buffers, sharing);
                 Some(socket.map_err(|error| bind_error(listener, &bind_address, &error))?)
             };
             if let (None, Some(socket)) = (local, &socket) {
@@ -209,10 +227,11 @@ fn open_socket(
     first: Option<SocketAddr>,
     listener: &Listener,
     buffers: Buffers,
+    sharing: Sharing,
 ) -> io::Result<OwnedFd> {
     match bind_address {
-        BindAddress::Udp(at) => sys::udp_listener(first.unwrap_or(*at), true, buffers),
-        BindAddress::Tcp(at) => sys::tcp_listener(first.unwrap_or(*at), true),
+        BindAddress::Udp(at) => sys::udp_listener(first.unwrap_or(*at), sharing, buffers),
+        BindAddress::Tcp(at) => sys::tcp_listener(first.unwrap_or(*at), sharing),
         BindAddress::Unix(path, kind) => {
             let mode = if let ListenAddress::Unix(uds) = listener.spec.listen_address() { uds.mode } else { None };
             sys::unix_listener(path, (*kind).into(), mode)

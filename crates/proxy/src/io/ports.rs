@@ -71,6 +71,10 @@ impl Ports {
         self.open.values().filter(unused).map(|open| open.port.id).collect()
     }
 
+    pub(crate) fn is_unused(&self, id: u32) -> bool {
+        self.open.get(&id).is_some_and(|open| open.detached && open.port.sessions.load(Relaxed) == 0)
+    }
+
     /// Whether an address is one that this proxy listens on.
     pub(crate) fn listens_on(&self, family: Family, address: SocketAddr) -> bool {
         let Some(bound) = self.listening.get(&(family, address.port())) else { return false };

@@ -1,6 +1,6 @@
 //! Messages on their way through a session: source, stages in order, back to the source.
 
-use super::link::{HIGH_WATER, Link, Written};
+use super::link::{Link, Written};
 use super::session::{ServerHandshake, Session, SetupQueue};
 use super::slab::Key;
 use super::stats::{Drop, Limit};
@@ -82,10 +82,10 @@ impl Worker {
         loop {
             at = session.after(at);
             if at == 0 {
-                return self.send_to_source(session, Message { data: &data, text });
+                return self.send_to_source(session, Message { data: &data, text }, from);
             }
             if !session.is_virtual(at) {
-                return self.send_to_stage(session, at, Message { data: &data, text });
+                return self.send_to_stage(session, at, Message { data: &data, text }, from);
             }
             match self.apply_virtual_cluster(session, at, &data) {
                 Transformed::Same => {}
@@ -116,30 +116,34 @@ impl Worker {
             }
             return;
         }
-        self.setup_queue_bytes += message.data.len();
+        self.setup_queue_bytes += SetupQueue::cost(message.data.len());
     }
 
     /// Forwards what was queued during setup.
     pub(crate) fn drain_setup_queue(&mut self, session: &mut Session) {
         while let Some((from, text, data)) = session.setup_queue.as_mut().and_then(|held| held.pop()) {
-            self.setup_queue_bytes -= data.len();
+            self.setup_queue_bytes -= SetupQueue::cost(data.len());
             self.forward(session, from, Message { data: &data, text });
         }
         session.setup_queue = None;
     }
 
-    pub(crate) fn send_to_source(&mut self, session: &mut Session, message: Message<'_>) {
+    fn send_to_source(&mut self, session: &mut Session, message: Message<'_>, from: usize) {
         let slot = session.key.slot;
         let hot = &mut self.sessions.hot[slot as usize];
         hot.packets_out += 1;
         hot.bytes_out += message.data.len() as u64;
         self.stats.packets_out.add(1);
         self.stats.bytes_out.add(message.data.len() as u64);
-        self.send_raw_to_source(session, message);
+        self.send_raw_to_source(session, message, from);
     }
 
-    /// Sends to the client without counting: answers of handshakes.
-    pub(crate) fn send_raw_to_source(&mut self, session: &mut Session, message: Message<'_>) {
+    /// Answers a client's handshake; that is not counted as traffic.
+    pub(crate) fn answer_handshake(&mut self, session: &mut Session, answer: &[u8]) {
+        self.send_raw_to_source(session, Message::binary(answer), 0);
+    }
+
+    fn send_raw_to_source(&mut self, session: &mut Session, message: Message<'_>, from: usize) {
         let worker = self.id;
         let fd = session.port.as_ref().and_then(|port| port.socket(worker));
         match &mut session.source {
@@ -162,12 +166,13 @@ impl Worker {
                     }
                 }
             }
-            Link::Stream(_) => self.send_to_stream(session, 0, message),
+            Link::Stream(_) => self.send_to_stream(session, 0, message, from),
             Link::None | Link::Virtual | Link::Sync(_) => {}
         }
     }
 
-    pub(crate) fn send_to_stage(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
+    /// Sends a message that came from the place `from` to a stage.
+    pub(crate) fn send_to_stage(&mut self, session: &mut Session, at: usize, message: Message<'_>, from: usize) {
         match &session.stages[at - 1].link {
             Link::Datagram(fd) => {
                 let fd = fd.as_raw_fd();
@@ -191,16 +196,17 @@ impl Worker {
                     }
                 }
             }
-            Link::Stream(_) => self.send_to_stream(session, at, message),
+            Link::Stream(_) => self.send_to_stream(session, at, message, from),
             Link::Sync(_) => self.send_to_group(session, at, message.data),
             Link::None | Link::Virtual | Link::UdpPeer | Link::UnixPeer(_) => {}
         }
     }
 
-    pub(crate) fn send_to_stream(&mut self, session: &mut Session, at: usize, message: Message<'_>) {
+    fn send_to_stream(&mut self, session: &mut Session, at: usize, message: Message<'_>, from: usize) {
+        let held_back = matches!(session.link_at(from), Link::Stream(_));
         let Link::Stream(stream) = session.link(at) else { return };
         let corked = self.outbox.open && stream.cork();
-        let written = stream.send(message);
+        let written = stream.send(message, held_back);
         if !corked {
             return self.follow_write(session, at, written);
         }
@@ -216,12 +222,7 @@ impl Worker {
     pub(crate) fn follow_write(&mut self, session: &mut Session, at: usize, written: Written) {
         match written {
             Written::Done => {}
-            Written::Queued => {
-                if matches!(session.link(at), Link::Stream(stream) if stream.waiting() > HIGH_WATER) {
-                    self.pause_feeders(session, at);
-                }
-                self.watch_stream(session, at);
-            }
+            Written::Queued => self.watch(session),
             Written::Dropped => self.count_drop(Drop::Send, 1),
             Written::Broken => self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPIPE)),
         }

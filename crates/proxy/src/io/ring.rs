@@ -23,8 +23,13 @@ impl<T> Ring<T> {
 
     /// Adds an entry, or gives it back if the queue is full.
     pub fn push(&self, entry: T) -> Result<(), T> {
+        self.push_below(self.limit, entry)
+    }
+
+    /// The same, unless so many entries wait already.
+    pub fn push_below(&self, most: usize, entry: T) -> Result<(), T> {
         let mut queue = self.queue.lock();
-        if queue.len() >= self.limit {
+        if queue.len() >= self.limit.min(most) {
             return Err(entry);
         }
         queue.push_back(entry);

@@ -77,6 +77,8 @@ pub(crate) struct Session {
     /// When the worker looks at it next; 0 for never.
     pub timer: u64,
     pub idle_ms: u64,
+    /// Counted among the requests through API listeners.
+    pub api_request: bool,
     /// When reading from the client resumes; 0 if it is not paused by a rate limit.
     pub resume_at: u64,
     /// Proxies that the client passed, counting this one each time.
@@ -169,11 +171,19 @@ pub(crate) struct SetupQueue {
 impl SetupQueue {
     const MESSAGES: usize = 64;
     const BYTES: usize = 64 * 1024;
+    /// What keeping a message costs besides its bytes, rounded up.
+    const OVERHEAD: usize = 64;
+
+    /// What a message counts for.
+    pub(crate) const fn cost(len: usize) -> usize {
+        len + Self::OVERHEAD
+    }
 
     /// Keeps a datagram, unless too much waits already. A single large one always fits.
     pub(crate) fn push(&mut self, from: usize, message: Message<'_>) -> bool {
+        let allowed = Self::BYTES + Self::MESSAGES * Self::OVERHEAD;
         let full = self.messages.len() >= Self::MESSAGES
-            || (!self.messages.is_empty() && self.bytes + message.data.len() > Self::BYTES);
+            || (!self.messages.is_empty() && self.bytes + Self::cost(message.data.len()) > allowed);
         if !full {
             self.push_all(from, message);
         }
@@ -182,13 +192,13 @@ impl SetupQueue {
 
     /// Keeps a part of a stream, of which nothing may be missing: no more of it is read once [`Self::is_full`].
     pub(crate) fn push_all(&mut self, from: usize, message: Message<'_>) {
-        self.bytes += message.data.len();
+        self.bytes += Self::cost(message.data.len());
         self.messages.push_back((from, message.text, message.data.to_vec()));
     }
 
     pub(crate) fn pop(&mut self) -> Option<(usize, bool, Vec<u8>)> {
         let message = self.messages.pop_front()?;
-        self.bytes -= message.2.len();
+        self.bytes -= Self::cost(message.2.len());
         Some(message)
     }
 
@@ -238,6 +248,18 @@ impl Session {
     /// The link of a place on the way: 0 is the source, then the stages.
     pub(crate) fn link(&mut self, at: usize) -> &mut Link {
         if at == 0 { &mut self.source } else { &mut self.stages[at - 1].link }
+    }
+
+    /// The same to look at.
+    pub(crate) fn link_at(&self, at: usize) -> &Link {
+        if at == 0 { &self.source } else { &self.stages[at - 1].link }
+    }
+
+    /// Whether a stage has to hear from its endpoint before it is connected: a WebSocket or JSONSocket response.
+    pub(crate) fn awaits_response(&self, at: usize) -> bool {
+        at > 0
+            && (self.stages[at - 1].handshake.is_some()
+                || matches!(self.link_at(at), Link::Stream(stream) if stream.is_upgrading()))
     }
 
     /// The name of the cluster at a place on the way.

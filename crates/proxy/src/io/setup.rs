@@ -54,6 +54,7 @@ impl Worker {
             created: self.now,
             timer: 0,
             idle_ms: listener.idle_ms,
+            api_request: false,
             resume_at: 0,
             hops,
             listener,

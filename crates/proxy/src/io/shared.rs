@@ -57,6 +57,10 @@ pub(crate) struct Shared {
 pub(crate) struct Counts {
     pub sequence: AtomicU64,
     pub active: AtomicUsize,
+    /// Connections without a session that deliver their last bytes.
+    pub closing: AtomicUsize,
+    /// Requests through API listeners.
+    pub api_requests: AtomicUsize,
 }
 
 /// Which worker has the session of a name. Names are kept as hashes: a session knows its own name. Those of UDP sessions

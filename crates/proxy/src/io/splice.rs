@@ -76,7 +76,7 @@ pub(crate) fn move_bytes(
             break;
         }
     }
-    let passed_on = way == 0 || !splice.reconnects;
+    let passed_on = way == 0 || !splice.reconnects || splice.ended[0];
     if splice.ended[way] && splice.pipes[way].held() == 0 && passed_on && !splice.end_sent[way] {
         splice.end_sent[way] = true;
         sys::end_writing(to);

@@ -52,13 +52,16 @@ pub(crate) enum Limit {
     WsMessage,
     Sessions,
     SetupQueue,
+    Body,
+    ApiConnections,
+    ApiRequestMs,
     /// Of the operating system.
     Descriptors,
     /// Of a listener.
     SetupTimeout,
 }
 
-pub(crate) const LIMITS: [&str; 9] = [
+pub(crate) const LIMITS: [&str; 12] = [
     "metadata",
     "jsonsocket_header",
     "http_head",
@@ -66,6 +69,9 @@ pub(crate) const LIMITS: [&str; 9] = [
     "ws_message",
     "sessions",
     "setup_queue",
+    "body",
+    "api_connections",
+    "api_request_ms",
     "descriptors",
     "setup_timeout",
 ];

@@ -1,10 +1,10 @@
 //! Byte streams: reading, writing, back pressure, and half-close.
 
-use super::link::{Codec, HIGH_WATER, Link, Written, connection_reset};
-use super::session::Session;
+use super::link::{Codec, Link, Written, connection_reset};
+use super::session::{ServerHandshake, Session};
 use super::slab::Key;
 use super::splice::move_bytes;
-use super::sys::{self, READ, Ready, WRITE};
+use super::sys::{self, FAILURES_ONCE, READ, Ready, WRITE};
 use super::token::Token;
 use super::worker::{SCRATCH, Worker};
 use crate::config::types::ClusterSpec;
@@ -48,19 +48,30 @@ impl Worker {
         if stream.connecting {
             return self.handle_connecting(session, at, ready);
         }
-        if ready.writable {
-            match stream.flush() {
-                Written::Broken => return self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPIPE)),
-                Written::Done => self.resume_all(session),
-                Written::Queued | Written::Dropped => {}
-            }
+        if (ready.writable || ready.failed) && stream.flush() == Written::Broken {
+            return self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPIPE));
         }
         if ready.readable && !session.machine.is_over() {
             self.read_stream(session, at);
         }
+        if ready.failed {
+            self.check_failed(session, at);
+        }
         if !session.machine.is_over() {
-            self.watch_stream(session, at);
             self.end_if_done(session);
+            self.watch(session);
+        }
+    }
+
+    /// Looks for the error of a peer that is not read at the moment.
+    fn check_failed(&mut self, session: &mut Session, at: usize) {
+        if session.machine.is_over() || Self::may_read(session, at) {
+            return;
+        }
+        let Link::Stream(stream) = session.link(at) else { return };
+        // a peer that closed both halves in order leaves no error: what it sent can still be passed on
+        if let Some(error) = sys::connect_error(stream.raw()) {
+            self.stream_lost(session, at, &error);
         }
     }
 
@@ -80,7 +91,7 @@ impl Worker {
         if !upgrading {
             self.transport_connected(session, at);
         }
-        self.watch_stream(session, at);
+        self.watch(session);
     }
 
     /// The transport of a stage is connected; a JSONSocket continues with its handshake.
@@ -94,12 +105,17 @@ impl Worker {
 
     fn read_stream(&mut self, session: &mut Session, at: usize) {
         for _ in 0..READS {
-            let Link::Stream(stream) = session.link(at) else { return };
-            if stream.ended || stream.interest & READ == 0 {
+            if !Self::may_read(session, at) {
                 return;
             }
+            let limited = at == 0 && session.limiters().next().is_some();
+            let Link::Stream(stream) = session.link(at) else { return };
+            let room = match &stream.codec {
+                Codec::Http(state) if state.body.is_done() => stream.input.room(),
+                _ if limited => LIMITED_READ,
+                Codec::Bytes | Codec::Framed(_) | Codec::Ws(_) | Codec::Pass(_) | Codec::Http(_) => SCRATCH,
+            };
             let fd = stream.raw();
-            let room = if at == 0 && session.limiters().next().is_some() { LIMITED_READ } else { SCRATCH };
             let mut scratch = std::mem::take(&mut self.scratch);
             let result = sys::receive(fd, &mut scratch[..room]);
             let full = matches!(result, Ok(n) if n == room);
@@ -108,7 +124,7 @@ impl Worker {
                 Ok(n) => {
                     let packets = self.sessions.hot[session.key.slot as usize].packets_in;
                     self.handle_bytes(session, at, &mut scratch[..n]);
-                    if room == LIMITED_READ {
+                    if limited {
                         self.charge(session, packets, n);
                     }
                 }
@@ -120,8 +136,7 @@ impl Worker {
                 Err(error) => self.stage_lost(session, at, &error, "read"),
             }
             self.scratch = scratch;
-            let held = session.setup_queue.as_ref().is_some_and(|held| held.is_full());
-            if !full || held || session.machine.is_over() {
+            if !full || session.machine.is_over() {
                 return;
             }
         }
@@ -137,18 +152,13 @@ impl Worker {
         let pause = session.limiters().map(|limiter| limiter.charge(source, packets, bytes, now)).max();
         if let Some(pause) = pause.filter(|pause| *pause > 0) {
             session.resume_at = now + pause;
-            self.set_interest(session, 0, |interest| interest & !READ);
         }
     }
 
     /// Resumes reading from a rate-limited client.
     pub(crate) fn resume_source(&mut self, session: &mut Session) {
         session.resume_at = 0;
-        if session.machine.is_open() {
-            self.resume_all(session);
-        } else {
-            self.watch_stream(session, 0);
-        }
+        self.watch(session);
     }
 
     /// Bytes of a stream, as its codec reads them.
@@ -164,7 +174,7 @@ impl Worker {
                 self.handle_message(session, at, Message::binary(bytes));
             }
             Codec::Framed(framer) => {
-                let mut framer = std::mem::replace(framer, crate::proto::framer::Framer::empty());
+                let mut framer = framer.lend();
                 let mut done = Ok(());
                 self.gathering(session, |worker, session| {
                     let each = |message: &[u8]| worker.handle_message(session, at, Message::binary(message));
@@ -188,47 +198,104 @@ impl Worker {
     }
 
     /// The other side of a stream sends nothing more.
-    fn stream_ended(&mut self, session: &mut Session, at: usize) {
+    pub(crate) fn stream_ended(&mut self, session: &mut Session, at: usize) {
+        let unheard = session.awaits_response(at);
         let Link::Stream(stream) = session.link(at) else { return };
         stream.ended = true;
-        let messages = matches!(stream.codec, Codec::Ws(_) | Codec::Http(_));
-        if at == 0 && messages {
-            return self.source_lost(session);
+        match &mut stream.codec {
+            Codec::Http(state) if !state.body.is_done() => return self.refuse_truncated(session),
+            // without a close before it this is an end all the same
+            Codec::Ws(state) => {
+                state.close_received.get_or_insert((code::NO_STATUS, String::new()));
+            }
+            Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) | Codec::Http(_) => {}
         }
-        if at > 0 && (messages || session.reconnects() || !session.machine.is_open()) {
+        if unheard {
             return self.stage_lost(session, at, &connection_reset(), "read");
         }
-        self.input_ended(session, at);
+        if at == 0 && matches!(session.handshake, ServerHandshake::Waiting(_)) {
+            return self.source_lost(session);
+        }
+        self.pass_ends(session);
     }
 
-    /// Forwards a half-close, as far as the next socket supports it.
-    pub(crate) fn input_ended(&mut self, session: &mut Session, at: usize) {
-        if !session.machine.is_open() {
+    /// Passes on the ends that have arrived, each once, behind everything that came before it. While a session is not
+    /// connected they wait, as data does.
+    pub(crate) fn pass_ends(&mut self, session: &mut Session) {
+        for at in 0..=session.stages.len() {
+            let ended = match session.link_at(at) {
+                Link::Stream(stream) => {
+                    let whole = matches!(&stream.codec, Codec::Http(state) if state.body.is_done());
+                    stream.ended || whole
+                }
+                Link::None | Link::UdpPeer | Link::UnixPeer(_) | Link::Datagram(_) | Link::Virtual | Link::Sync(_) => {
+                    false
+                }
+            };
+            if ended && session.machine.is_open() && session.splice.is_none() {
+                self.pass_end(session, at);
+            }
+        }
+    }
+
+    /// Forwards an end, as far as the next socket supports it; to repeat it changes nothing.
+    fn pass_end(&mut self, session: &mut Session, at: usize) {
+        if at == 0 && Self::goes_to_api(session) {
             return;
+        }
+        let closed = match session.link_at(at) {
+            Link::Stream(stream) => match &stream.codec {
+                Codec::Ws(state) => state.close_received.clone(),
+                Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) | Codec::Http(_) => None,
+            },
+            Link::None | Link::UdpPeer | Link::UnixPeer(_) | Link::Datagram(_) | Link::Virtual | Link::Sync(_) => None,
+        };
+        if at > 0 {
+            if let Some((code, reason)) = closed {
+                return self.ws_stage_closed(session, at, code, &reason);
+            }
+            // an endpoint that ends behind the client's end has not been lost: both are done
+            let complete = matches!(&session.source, Link::Stream(stream) if stream.ended);
+            if session.reconnects() && !complete {
+                return self.stage_lost(session, at, &connection_reset(), "read");
+            }
         }
         if Self::swallows(session, at) {
             return session.machine.handle_end(Finish::Normal, None, self.now);
         }
         let next = session.socket_after(at);
         match session.link(next) {
-            Link::Stream(stream) => match &stream.codec {
+            Link::Stream(stream) => match &mut stream.codec {
                 Codec::Http(_) => {
                     stream.end_answer();
                     session.machine.handle_end(Finish::Normal, None, self.now);
                 }
-                Codec::Ws(_) => {
-                    stream.send_close(code::NORMAL, "");
+                Codec::Ws(state) => {
+                    let over = state.close_received.is_some();
+                    let (code, reason) = closed.unwrap_or((code::NORMAL, String::new()));
+                    stream.send_close(if code == code::NO_STATUS { code::NORMAL } else { code }, &reason);
+                    if over {
+                        return session.machine.handle_end(Finish::Normal, None, self.now);
+                    }
                     self.limit_idle(session, AFTER_END_MS);
                 }
                 Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) => {
                     stream.ending = true;
-                    stream.flush();
-                    self.watch_stream(session, next);
+                    if stream.flush() == Written::Broken {
+                        let error = io::Error::from_raw_os_error(libc::EPIPE);
+                        return self.stream_lost(session, next, &error);
+                    }
+                    if closed.is_some() {
+                        self.limit_idle(session, AFTER_END_MS);
+                    }
                 }
             },
             Link::UdpPeer | Link::UnixPeer(_) | Link::Datagram(_) | Link::Sync(_) | Link::None | Link::Virtual => {
                 let http = matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Http(_)));
-                if !(http && at == 0) {
+                if closed.is_some() {
+                    // the peer waits for our close, and no end will come from where its messages go
+                    session.machine.handle_end(Finish::Normal, None, self.now);
+                } else if !(http && at == 0) {
                     self.limit_idle(session, AFTER_END_MS);
                 }
             }
@@ -252,12 +319,8 @@ impl Worker {
     fn end_if_done(&mut self, session: &mut Session) {
         let mut streams = 0;
         for at in 0..=session.stages.len() {
-            match session.link(at) {
-                Link::Stream(stream)
-                    if stream.ended && stream.waiting() == 0 && (stream.end_sent || at > 0 && stream.ending) =>
-                {
-                    streams += 1;
-                }
+            match session.link_at(at) {
+                Link::Stream(stream) if stream.is_done() => streams += 1,
                 Link::Virtual => {}
                 Link::None
                 | Link::UdpPeer
@@ -272,64 +335,44 @@ impl Worker {
         }
     }
 
-    /// Stops reading from sources of a congested stream.
-    pub(crate) fn pause_feeders(&mut self, session: &mut Session, crowded: usize) {
-        for at in 0..=session.stages.len() {
-            if session.socket_after(at) == crowded
-                && let Link::Stream(_) = session.link(at)
-            {
-                self.set_interest(session, at, |interest| interest & !READ);
-            }
+    /// Whether a stream may be read: everything that its bytes fill has room.
+    fn may_read(session: &Session, at: usize) -> bool {
+        let Link::Stream(stream) = session.link_at(at) else { return false };
+        if stream.ended || stream.connecting || stream.ignores_control() || at == 0 && session.resume_at > 0 {
+            return false;
         }
+        if let Codec::Http(state) = &stream.codec
+            && state.body.is_done()
+        {
+            return !stream.input.is_full();
+        }
+        if session.awaits_response(at) {
+            return true;
+        }
+        if !session.machine.is_open() {
+            return !session.setup_queue.as_ref().is_some_and(|held| held.is_full());
+        }
+        !matches!(session.link_at(session.socket_after(at)), Link::Stream(next) if next.is_crowded())
     }
 
-    /// Resumes reading where possible.
-    pub(crate) fn resume_all(&mut self, session: &mut Session) {
+    /// Watches all streams of a session for what they wait for.
+    pub(crate) fn watch(&mut self, session: &mut Session) {
         if session.splice.is_some() {
             return self.pump(session);
         }
         for at in 0..=session.stages.len() {
-            let next = session.socket_after(at);
-            let crowded = matches!(session.link(next), Link::Stream(stream) if stream.waiting() > HIGH_WATER);
-            let paused = at == 0 && session.resume_at > 0;
-            if !crowded
-                && !paused
-                && matches!(session.link(at), Link::Stream(stream) if !stream.ended && !stream.connecting)
-            {
-                self.set_interest(session, at, |interest| interest | READ);
-            }
+            let read = if Self::may_read(session, at) { READ } else { 0 };
+            let Link::Stream(stream) = session.link(at) else { continue };
+            let write = if stream.waiting() > 0 || stream.connecting { WRITE } else { 0 };
+            self.set_interest(session, at, read | write);
         }
     }
 
-    /// Watches a stream for what it waits for.
-    pub(crate) fn watch_stream(&mut self, session: &mut Session, at: usize) {
-        let held = session.setup_queue.as_ref().is_some_and(|held| held.is_full());
-        let open = session.machine.is_open();
-        let paused = at == 0 && session.resume_at > 0;
-        let Link::Stream(stream) = session.link(at) else { return };
-        let write = if stream.waiting() > 0 || stream.connecting { WRITE } else { 0 };
-        let ended = stream.ended;
-        let upgrading = stream.is_upgrading();
-        let begun = stream.interest != WRITE;
-        self.set_interest(session, at, |interest| {
-            let read = if ended || paused {
-                0
-            } else if !begun || upgrading || (!open && !held) {
-                READ
-            } else if !open {
-                0
-            } else {
-                interest & READ
-            };
-            read | write
-        });
-    }
-
-    fn set_interest(&mut self, session: &mut Session, at: usize, change: impl FnOnce(u32) -> u32) {
+    fn set_interest(&mut self, session: &mut Session, at: usize, wanted: u32) {
         let token = Token::Link(session.key, at).pack();
         let epoll = &self.epoll;
         let Link::Stream(stream) = session.link(at) else { return };
-        let wanted = change(stream.interest);
+        let wanted = if wanted == 0 { FAILURES_ONCE } else { wanted };
         if wanted != stream.interest {
             stream.interest = wanted;
             // A descriptor that cannot be watched is reported as failed by the next read or write.
@@ -355,7 +398,7 @@ impl Worker {
             }
         }
         let done = splice.end_sent == [true, true];
-        if splice.reconnects && splice.ended[1] && splice.pipes[1].held() == 0 {
+        if splice.reconnects && splice.ended[1] && !splice.ended[0] && splice.pipes[1].held() == 0 {
             lost = Some((1, connection_reset()));
         }
         session.splice = Some(splice);
@@ -364,7 +407,7 @@ impl Worker {
         }
         self.count_moved(session.key.slot, moved);
         for (at, wanted) in wants.into_iter().enumerate() {
-            self.set_interest(session, at, |_| wanted);
+            self.set_interest(session, at, wanted);
         }
         match lost {
             Some((0, _)) => self.source_lost(session),

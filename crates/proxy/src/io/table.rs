@@ -6,7 +6,7 @@ use super::session_filter::Ids;
 use super::slab::{Key, Slab};
 use super::sys::SockAddr;
 use crate::config::engine::{SessionDump, Traffic};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Finished sessions that are kept for lists.
 const TRACKED: usize = 10_000;
@@ -28,7 +28,9 @@ pub(crate) struct SessionTable {
     by_sequence: BTreeMap<u64, Key>,
     /// Unix datagram peers by port.
     unix_peers: BTreeMap<(u32, Vec<u8>), Key>,
-    finished: VecDeque<Finished>,
+    /// By sequence, and by when their time is over.
+    finished: BTreeMap<u64, Finished>,
+    expiry: BTreeSet<(u64, u64)>,
 }
 
 impl SessionTable {
@@ -40,7 +42,8 @@ impl SessionTable {
             sessions: Slab::default(),
             by_sequence: BTreeMap::new(),
             unix_peers: BTreeMap::new(),
-            finished: VecDeque::new(),
+            finished: BTreeMap::new(),
+            expiry: BTreeSet::new(),
         }
     }
 
@@ -169,24 +172,36 @@ impl SessionTable {
     /// Keeps a finished session for lists until its time is over.
     pub(crate) fn track(&mut self, finished: Finished) {
         if self.finished.len() >= TRACKED {
-            self.finished.pop_front();
+            self.drop_first_finished();
         }
-        let at = self.finished.partition_point(|other| other.until <= finished.until);
-        self.finished.insert(at, finished);
+        self.expiry.insert((finished.until, finished.sequence));
+        self.finished.insert(finished.sequence, finished);
     }
 
-    pub(crate) fn finished(&self) -> &VecDeque<Finished> {
-        &self.finished
+    fn drop_first_finished(&mut self) {
+        if let Some((_, sequence)) = self.expiry.pop_first() {
+            self.finished.remove(&sequence);
+        }
+    }
+
+    /// Finished sessions from a sequence number on, oldest first.
+    pub(crate) fn finished_from(&self, sequence: u64) -> impl Iterator<Item = &Finished> {
+        self.finished.range(sequence..).map(|(_, finished)| finished)
+    }
+
+    pub(crate) fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
     }
 
     pub(crate) fn expire_finished(&mut self, now_ms: u64) {
-        while self.finished.front().is_some_and(|finished| finished.until <= now_ms) {
-            self.finished.pop_front();
+        while self.expiry.first().is_some_and(|(until, _)| *until <= now_ms) {
+            self.drop_first_finished();
         }
     }
 
     /// Takes over the finished sessions of a worker that is replaced.
     pub(crate) fn adopt_finished(&mut self, before: Self) {
         self.finished = before.finished;
+        self.expiry = before.expiry;
     }
 }

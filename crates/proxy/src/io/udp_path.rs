@@ -24,6 +24,9 @@ struct Arrived {
     slot: Option<u32>,
 }
 
+/// Refused clients that are remembered.
+const REFUSED: usize = 65_536;
+
 /// Ends a chain.
 const END: u32 = u32::MAX;
 
@@ -227,7 +230,9 @@ impl UdpPath {
 
     /// Does not serve a client for a while, because its endpoint refused.
     pub(crate) fn refuse(&mut self, flow: FlowKey, until_ms: u64) {
-        self.refused.insert(flow, until_ms);
+        if self.refused.len() < REFUSED || self.refused.contains_key(&flow) {
+            self.refused.insert(flow, until_ms);
+        }
     }
 
     pub(crate) fn is_refused(&self, flow: &FlowKey, now_ms: u64) -> bool {

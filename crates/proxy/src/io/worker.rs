@@ -20,11 +20,12 @@ use super::udp_path::UdpPath;
 use crate::config::snapshot::{Names, Snapshot};
 use crate::proto::Now;
 use crate::proto::session::Finish;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Size of the buffer for bytes of streams: the most that one read takes.
 pub(crate) const SCRATCH: usize = 256 * 1024;
@@ -42,6 +43,8 @@ pub(crate) struct Worker {
     pub(crate) ports: Ports,
     pub(crate) sessions: SessionTable,
     pub(crate) pending: Slab<PendingConnection>,
+    /// Connections whose next request was sent ahead.
+    pub(crate) requests: VecDeque<Key>,
     pub(crate) timers: Timers,
     pub(crate) udp: UdpPath,
     pub(crate) scratch: Vec<u8>,
@@ -93,6 +96,7 @@ impl Worker {
             ports: Ports::default(),
             sessions: SessionTable::new(shared.seed),
             pending: Slab::default(),
+            requests: VecDeque::new(),
             timers: Timers::new(now.ms),
             udp: UdpPath::new()?,
             scratch: vec![0; SCRATCH],
@@ -119,6 +123,7 @@ impl Worker {
                 self.guarded(|worker| worker.handle(Token::unpack(ready.token), ready));
             }
             self.guarded(|worker| {
+                worker.begin_requests();
                 worker.flush_replies();
                 worker.deliver_group_messages();
                 worker.run_timers();
@@ -149,6 +154,7 @@ impl Worker {
                 attached.detached = open.detached;
             }
         }
+        self.shared.counts.closing.fetch_sub(before.closing(), Relaxed);
         self.sessions.adopt_finished(before.sessions);
     }
 
@@ -173,12 +179,11 @@ impl Worker {
 
     /// How long to wait at most: until the next timer, and a second while the wheel has events.
     fn wait_ms(&self) -> i32 {
-        if !self.group_messages.is_empty() {
+        if !self.group_messages.is_empty() || !self.requests.is_empty() {
             return 0;
         }
         let next = self.timers.next_exact(self.now.ms);
-        let each_second =
-            self.timers.has_wheel_events() || !self.sessions.finished().is_empty() || self.ports.has_detached();
+        let each_second = self.timers.has_wheel_events() || self.sessions.has_finished() || self.ports.has_detached();
         let second = each_second.then(|| 1000 - self.now.ms % 1000);
         match (next, second) {
             (Some(a), Some(b)) => a.min(b) as i32,
@@ -217,6 +222,13 @@ impl Worker {
         }
         self.udp.expire_refused(self.now.ms);
         for id in self.ports.unused() {
+            self.close_port(id);
+        }
+    }
+
+    /// Closes a port without a listener once its last session has ended.
+    pub(crate) fn close_if_unused(&mut self, id: u32) {
+        if self.ports.is_unused(id) {
             self.close_port(id);
         }
     }

@@ -27,9 +27,10 @@ impl Framer {
         Some(Self { width, rest: Vec::new(), limit })
     }
 
-    /// A placeholder while the real framer is in use.
-    pub const fn empty() -> Self {
-        Self { width: 4, rest: Vec::new(), limit: 0 }
+    /// Moves what was read out while its messages are handled; what stays still writes headers of the same width.
+    #[must_use]
+    pub fn lend(&mut self) -> Self {
+        Self { width: self.width, rest: std::mem::take(&mut self.rest), limit: self.limit }
     }
 
     /// Takes bytes in and hands complete messages out.
@@ -45,6 +46,13 @@ impl Framer {
         rest.drain(..used);
         self.rest = rest;
         Ok(())
+    }
+
+    /// A message in pieces whose lengths can be written; an empty one is one.
+    pub fn pieces<'a>(&self, data: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let longest = if self.width == 2 { 0xffff } else { 0xffff_ffff };
+        let first = data.is_empty().then_some(data);
+        first.into_iter().chain(data.chunks(longest))
     }
 
     /// The length that goes before a message; nothing if it does not fit.

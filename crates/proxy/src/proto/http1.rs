@@ -33,11 +33,18 @@ pub enum HeadError {
 }
 
 impl Head {
-    /// A header's value; several of one name are joined by commas.
+    /// A header's value; several of one name are joined by commas, cookies by semicolons.
     pub fn header(&self, name: &str) -> Option<String> {
         let mut values = self.headers.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let first = values.next()?.to_owned();
-        Some(values.fold(first, |all, value| all + ", " + value))
+        let separator = if name == "cookie" { "; " } else { ", " };
+        Some(values.fold(first, |all, value| all + separator + value))
+    }
+
+    /// Whether the host is named once, as HTTP/1.1 demands.
+    pub fn names_one_host(&self) -> bool {
+        let hosts = self.headers.iter().filter(|(key, _)| key == "host").count();
+        hosts == 1 || hosts == 0 && self.version() == "1.0"
     }
 
     /// Whether a comma-separated header has this word, ignoring case.
@@ -91,11 +98,13 @@ pub fn parse_head(bytes: &[u8], limits: HeadLimits) -> Result<Option<(Head, usiz
         (words.map(str::to_owned), used.map(|used| (used, request.headers)))
     };
     let Some((used, headers)) = used else { return Ok(None) };
-    let headers = headers.iter().map(|header| {
-        let value = std::str::from_utf8(header.value).map_err(|_| HeadError::Malformed("not UTF-8"))?;
-        Ok((header.name.to_ascii_lowercase(), value.to_owned()))
-    });
-    Ok(Some((Head { start, headers: headers.collect::<Result<_, _>>()? }, used)))
+    let headers = headers.iter().map(|header| (header.name.to_ascii_lowercase(), text(header.value)));
+    Ok(Some((Head { start, headers: headers.collect() }, used)))
+}
+
+/// A header's value: UTF-8, or else ISO 8859-1, of which each byte is a character.
+fn text(value: &[u8]) -> String {
+    std::str::from_utf8(value).map_or_else(|_| value.iter().map(|byte| char::from(*byte)).collect(), str::to_owned)
 }
 
 /// The length of a head, if it is complete.
@@ -172,6 +181,11 @@ impl Body {
         let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
         let length = length.parse().ok().filter(|_| digits);
         length.map(Self::Length).ok_or(HeadError::Malformed("invalid Content-Length"))
+    }
+
+    /// Whether more is announced than `limit` bytes.
+    pub const fn exceeds(&self, limit: usize) -> bool {
+        matches!(self, Self::Length(left) if *left > limit as u64)
     }
 
     /// Whether all of it was read.

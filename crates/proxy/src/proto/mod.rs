@@ -1,6 +1,7 @@
 //! Protocols as state machines without sockets or clocks: bytes and time go in, bytes and decisions come out.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
+pub mod byte_queue;
 pub mod framer;
 pub mod http1;
 pub mod json_socket;

@@ -88,6 +88,15 @@ pub enum Finish {
 }
 
 impl Finish {
+    /// Whether what waits to be sent is still delivered.
+    pub const fn lets_linger(self) -> bool {
+        match self {
+            Self::Normal | Self::Error | Self::Idle | Self::Api | Self::Evicted | Self::Shutdown => true,
+            // the state of the protocols is unknown
+            Self::Fault => false,
+        }
+    }
+
     pub const ALL: [Self; 7] =
         [Self::Normal, Self::Error, Self::Api, Self::Idle, Self::Evicted, Self::Shutdown, Self::Fault];
 
@@ -214,6 +223,8 @@ pub struct Session {
     retry: Retry,
     events: Vec<Event>,
     actions: VecDeque<Action>,
+    /// [`Action::Open`] is yet to be taken.
+    opening: bool,
     retries: u32,
 }
 
@@ -228,6 +239,7 @@ impl Session {
             retry: Retry::default(),
             events: Vec::with_capacity(3),
             actions: VecDeque::new(),
+            opening: false,
             retries: 0,
         };
         session.log(now, EventKind::Init);
@@ -242,8 +254,9 @@ impl Session {
         self.stages.get(stage).map_or(StageStatus::Init, |stage| stage.status)
     }
 
+    /// Whether messages pass: all stages are connected, and what was queued before has gone ahead.
     pub fn is_open(&self) -> bool {
-        self.status == Status::Connected
+        self.status == Status::Connected && !self.opening
     }
 
     pub fn is_over(&self) -> bool {
@@ -297,6 +310,7 @@ impl Session {
         if self.stages.iter().all(|stage| stage.status == StageStatus::Ready) {
             self.status = Status::Connected;
             self.log(now, EventKind::Connect);
+            self.opening = true;
             self.actions.push_back(Action::Open);
         }
     }
@@ -396,6 +410,9 @@ impl Session {
 
     pub fn poll_action(&mut self) -> Option<Action> {
         let next = self.actions.pop_front();
+        if next == Some(Action::Open) {
+            self.opening = false;
+        }
         if next.is_none() && self.actions.capacity() > 0 {
             // most sessions are idle most of the time: free the memory
             self.actions = VecDeque::new();

@@ -15,7 +15,7 @@ pub mod exchange;
 mod format;
 mod metrics;
 pub mod options;
-mod response;
+pub(crate) mod response;
 pub mod server;
 mod sessions;
 mod target;

@@ -26,9 +26,24 @@ pub(super) fn done(style: Style) -> Response {
 }
 
 /// An error with its content.
-pub(super) fn error(status: u16, message: &str, content: Json) -> Response {
+pub(crate) fn error(status: u16, message: &str, content: Json) -> Response {
     let body = object([("status", u64::from(status).into()), ("message", message.into()), ("content", content)]);
     json(status, message, by_four(&body))
+}
+
+/// The API has too much to do.
+pub(crate) fn busy() -> Response {
+    error(429, "Too Many Requests", "The API is busy: try again in a moment".into())
+}
+
+/// The request did not arrive in time.
+pub(crate) fn request_timeout() -> Response {
+    error(408, "Request Timeout", "The request took too long (admin.limits.api_request_ms)".into())
+}
+
+/// The body is larger than this limit.
+pub(crate) fn body_too_large(limit: usize) -> Response {
+    error(413, "Payload Too Large", format!("The body exceeds {limit} bytes (admin.limits.body)").into())
 }
 
 /// An unknown operation.

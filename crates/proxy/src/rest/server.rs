@@ -154,7 +154,7 @@ impl QueuedApi {
         use tokio::sync::mpsc::error::TrySendError;
         match self.0.try_send((call, reply)) {
             Ok(()) => {}
-            Err(TrySendError::Full((_, reply))) => reply(busy()),
+            Err(TrySendError::Full((_, reply))) => reply(response::busy()),
             Err(TrySendError::Closed((_, reply))) => {
                 reply(response::error(503, "Service Unavailable", "Stopping".into()));
             }
@@ -238,7 +238,7 @@ impl Server {
         if self.tls.is_some() {
             return;
         }
-        let Response { status, reason, body, .. } = busy();
+        let Response { status, reason, body, .. } = response::busy();
         let kind = "Content-Type: application/json\r\nConnection: close";
         let head = format!("HTTP/1.1 {status} {reason}\r\n{kind}\r\nContent-Length: {}\r\n\r\n", body.len());
         let said = async {
@@ -279,11 +279,7 @@ impl Server {
             Ok(Err(response)) => response,
             Err(_) => {
                 self.api.count("api_request_ms");
-                response::error(
-                    408,
-                    "Request Timeout",
-                    "The request took too long (admin.limits.api_request_ms)".into(),
-                )
+                response::request_timeout()
             }
         }))
     }
@@ -293,8 +289,7 @@ impl Server {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, most).collect().await else {
             self.api.count("body");
-            let content = format!("The body exceeds {most} bytes (admin.limits.body)");
-            return Err(response::error(413, "Payload Too Large", content.into()));
+            return Err(response::body_too_large(most));
         };
         let target = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
@@ -327,10 +322,6 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
         Some(listener) => listener.accept().await,
         None => std::future::pending().await,
     }
-}
-
-fn busy() -> Response {
-    response::error(429, "Too Many Requests", "The API is busy: try again in a moment".into())
 }
 
 fn outgoing(response: Response) -> http::Response<Full<Bytes>> {

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::io::link::{Codec, Link, Stream};
+use crate::io::pending::Acceptor;
 use crate::io::port::{BindAddress, ListenerState};
 use crate::io::session::Session;
 use crate::io::worker::Worker;
@@ -57,7 +58,8 @@ impl Worker {
                 self.accept_stream(listener, socket, framing, local, peer);
             }
             ListenerSpec::WebSocket(_) | ListenerSpec::Http(_) => {
-                self.await_request(Stream::new(socket, Codec::Bytes), listener, local, peer, Vec::new());
+                let acceptor = Acceptor { listener, local, peer };
+                self.await_request(Stream::new(socket, Codec::Bytes), Arc::new(acceptor));
             }
             ListenerSpec::Udp(_) | ListenerSpec::Uds(_) | ListenerSpec::JsonSocket(_) => {}
         }

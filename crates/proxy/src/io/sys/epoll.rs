@@ -24,6 +24,8 @@ pub struct Ready {
 
 pub const READ: u32 = EventFlags::IN.bits();
 pub const WRITE: u32 = EventFlags::OUT.bits();
+/// Neither: a failure is reported all the same, but not again and again until it is handled.
+pub const FAILURES_ONCE: u32 = EventFlags::ET.bits();
 
 impl Epoll {
     pub fn new(capacity: usize) -> io::Result<Self> {

@@ -17,7 +17,7 @@ mod unix;
 pub use addr::{SockAddr, plain};
 pub use batch::{BATCH, Received, RecvBatch};
 pub use call::{get_option, set_option};
-pub use epoll::{Epoll, READ, Ready, WRITE, WakeUp};
+pub use epoll::{Epoll, FAILURES_ONCE, READ, Ready, WRITE, WakeUp};
 pub use file::append_inside;
 pub use gather::{Gather, Sent, send_one};
 pub use pipe::Pipe;

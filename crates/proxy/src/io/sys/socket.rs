@@ -23,6 +23,17 @@ pub enum Buffers {
     System,
 }
 
+/// Which other sockets may be bound to the same address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    None,
+    /// None when it is bound; afterwards those of [`Self::Joins`]. So a port of another process is refused, even one that
+    /// shares its port itself.
+    First,
+    /// Those of the same user that share too.
+    Joins,
+}
+
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 fn new_socket(addr: &SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
@@ -30,25 +41,35 @@ fn new_socket(addr: &SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(socket_with(family, kind, FLAGS, None)?)
 }
 
+/// Binds a listening socket.
+fn bind_shared(fd: RawFd, addr: SocketAddr, sharing: Sharing) -> io::Result<()> {
+    let share = || set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
+    if sharing == Sharing::Joins {
+        share()?;
+    }
+    bind(fd, addr)?;
+    if sharing == Sharing::First {
+        share()?;
+    }
+    Ok(())
+}
+
 fn bind(fd: RawFd, addr: SocketAddr) -> io::Result<()> {
     Ok(rustix::net::bind(borrow(fd), &addr)?)
 }
 
-/// A UDP socket that listens, one of several on its port if `shared`.
-pub fn udp_listener(addr: SocketAddr, shared: bool, buffers: Buffers) -> io::Result<OwnedFd> {
+/// A UDP socket that listens.
+pub fn udp_listener(addr: SocketAddr, sharing: Sharing, buffers: Buffers) -> io::Result<OwnedFd> {
     let socket = new_socket(&addr, SocketType::DGRAM)?;
     let fd = socket.as_raw_fd();
     if addr.is_ipv6() {
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     }
-    if shared {
-        set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    }
     if buffers == Buffers::Large {
         large_buffers(fd);
     }
     coalesce(fd);
-    bind(fd, addr)?;
+    bind_shared(fd, addr, sharing)?;
     Ok(socket)
 }
 
@@ -136,21 +157,18 @@ pub fn connect_error(fd: RawFd) -> Option<io::Error> {
     }
 }
 
-/// A TCP socket that listens, one of several on its port if `shared`.
-pub fn tcp_listener(addr: SocketAddr, shared: bool) -> io::Result<OwnedFd> {
+/// A TCP socket that listens.
+pub fn tcp_listener(addr: SocketAddr, sharing: Sharing) -> io::Result<OwnedFd> {
     let socket = new_socket(&addr, SocketType::STREAM)?;
     let fd = socket.as_raw_fd();
     if addr.is_ipv6() {
         set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     }
     set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    if shared {
-        set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    }
     // what is accepted has these options as well
     no_delay(fd);
     enable_keep_alive(fd);
-    bind(fd, addr)?;
+    bind_shared(fd, addr, sharing)?;
     listen(fd)?;
     Ok(socket)
 }
@@ -264,6 +282,7 @@ pub fn error_name(error: &io::Error) -> String {
         Some(libc::EMFILE) => "EMFILE",
         Some(libc::EAFNOSUPPORT) => "EAFNOSUPPORT",
         Some(libc::EINVAL) => "EINVAL",
+        Some(libc::ENAMETOOLONG) => "ENAMETOOLONG",
         Some(code) => return format!("errno {code}"),
         None => return error.to_string(),
     };
@@ -276,7 +295,7 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_connection_have_no_delay_and_keep_alive() {
-        let listener = tcp_listener("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let listener = tcp_listener("127.0.0.1:0".parse().unwrap(), Sharing::None).unwrap();
         let at = local_address(listener.as_raw_fd()).unwrap();
         let client = tcp_connecting(at, None, None).unwrap();
         let accepted = loop {

@@ -11,6 +11,12 @@ const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The answer to a request that asks for no WebSocket.
 pub const UPGRADE_REQUIRED: &str = "HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\nUpgrade Required";
 
+/// The answer to a request for another version of the protocol.
+pub const OTHER_VERSION: &str = "HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nUpgrade: websocket\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 16\r\n\r\nUpgrade Required";
+
+/// The answer to a request for a WebSocket without a valid key.
+pub const BAD_KEY: &str = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 28\r\n\r\nSec-WebSocket-Key is invalid";
+
 /// Headers of the handshake itself: never copied from one side to the other.
 pub fn is_own(header: &str) -> bool {
     matches!(header, "host" | "upgrade" | "connection" | "content-length" | "transfer-encoding")
@@ -24,29 +30,26 @@ pub struct Accepted {
     pub response: String,
 }
 
-/// Judges a client's request; `None` calls for [`UPGRADE_REQUIRED`].
-pub fn accept(head: &Head, known: &[String]) -> Option<Accepted> {
-    let key = head.header("sec-websocket-key")?;
-    let wants = head.method() == "GET"
-        && head.lists("upgrade", "websocket")
-        && head.lists("connection", "upgrade")
-        && head.header("sec-websocket-version").as_deref() == Some("13")
-        && STANDARD.decode(&key).is_ok_and(|nonce| nonce.len() == 16);
-    if !wants {
-        return None;
+/// Judges a client's request; the answer to send instead if it is refused.
+pub fn accept(head: &Head, known: &[String]) -> Result<Accepted, &'static str> {
+    let upgrades = head.method() == "GET" && head.lists("upgrade", "websocket") && head.lists("connection", "upgrade");
+    if !upgrades {
+        return Err(UPGRADE_REQUIRED);
     }
+    if head.header("sec-websocket-version").as_deref() != Some("13") {
+        return Err(OTHER_VERSION);
+    }
+    let key = head.header("sec-websocket-key");
+    let key = key.filter(|key| STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16)).ok_or(BAD_KEY)?;
     let offered = head.header("sec-websocket-protocol").unwrap_or_default();
     let mut offered = offered.split(',').map(str::trim).filter(|name| !name.is_empty());
     let subprotocol = offered.find(|name| known.is_empty() || known.iter().any(|k| k == name)).map(str::to_owned);
-    let mut response = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n",
+    let chosen = subprotocol.as_ref().map(|name| format!("Sec-WebSocket-Protocol: {name}\r\n")).unwrap_or_default();
+    let response = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n{chosen}\r\n",
         accept_key(&key)
     );
-    if let Some(name) = &subprotocol {
-        write!(response, "Sec-WebSocket-Protocol: {name}\r\n").expect("a string takes everything");
-    }
-    response.push_str("\r\n");
-    Some(Accepted { subprotocol, response })
+    Ok(Accepted { subprotocol, response })
 }
 
 fn accept_key(key: &str) -> String {
@@ -172,15 +175,19 @@ mod tests {
         let good =
             String::from_utf8(Request { host: "h".into(), path: "/".into(), ..Request::default() }.to_bytes([0; 16]))
                 .unwrap();
-        assert!(accept(&parse(good.as_bytes()), &[]).is_some());
-        for (from, to) in [
-            ("GET", "POST"),
-            ("Version: 13", "Version: 8"),
-            ("Upgrade: websocket\r\n", ""),
-            ("Key: ", "Key: x"),
-            ("Key: AAAA", "Key: "),
+        assert!(accept(&parse(good.as_bytes()), &[]).is_ok());
+        for (from, to, answer) in [
+            ("GET", "POST", UPGRADE_REQUIRED),
+            ("Version: 13", "Version: 8", OTHER_VERSION),
+            ("Upgrade: websocket\r\n", "", UPGRADE_REQUIRED),
+            ("Key: ", "Key: x", BAD_KEY),
+            ("Key: AAAA", "Key: ", BAD_KEY),
         ] {
-            assert!(accept(&parse(good.replacen(from, to, 1).as_bytes()), &[]).is_none(), "{to:?}");
+            assert_eq!(accept(&parse(good.replacen(from, to, 1).as_bytes()), &[]), Err(answer), "{to:?}");
+        }
+        for answer in [UPGRADE_REQUIRED, OTHER_VERSION, BAD_KEY] {
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
         }
     }
 }

@@ -10,13 +10,7 @@ pub(crate) fn answer_error(stream: &mut Stream, message: &str, content: &str) {
     state.answered = true;
     let keep = state.keep_alive && state.body.is_done();
     state.keep_alive = keep;
-    let status = match message {
-        "Not Found" => 404,
-        "Service Unavailable" => 503,
-        "Bad Gateway" => 502,
-        "Bad Request" => 400,
-        _ => 500,
-    };
+    let status = status_of(message);
     let text = |value: &str| json!(value).to_string();
     let body = format!(
         "{{\n    \"status\": {status},\n    \"message\": {},\n    \"content\": {}\n}}",
@@ -28,5 +22,17 @@ pub(crate) fn answer_error(stream: &mut Stream, message: &str, content: &str) {
         "HTTP/1.1 {status} {message}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{connection}\r\n",
         body.len()
     );
+    let body = if state.is_bodyless() { "" } else { &body };
     stream.write(head.as_bytes(), body.as_bytes());
+}
+
+/// The status of an error by its message.
+pub(crate) fn status_of(message: &str) -> u16 {
+    match message {
+        "Not Found" => 404,
+        "Service Unavailable" => 503,
+        "Bad Gateway" => 502,
+        "Bad Request" => 400,
+        _ => 500,
+    }
 }

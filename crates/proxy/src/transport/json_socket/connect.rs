@@ -35,7 +35,8 @@ impl Worker {
         let Some(handshake) = &mut session.stages[stage].handshake else { return };
         handshake.sent_at = now;
         let header = handshake.header.clone();
-        self.send_to_stage(session, stage + 1, Message::binary(&header));
+        let at = stage + 1;
+        self.send_to_stage(session, at, Message::binary(&header), at);
     }
 
     /// The response to the header of a stage, or a part of it.

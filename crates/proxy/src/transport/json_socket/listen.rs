@@ -9,6 +9,9 @@ use crate::proto::session::Failure;
 use crate::proto::{Message, json_socket};
 use serde_json::Value;
 
+/// How long a client over UDP is ignored whose header was refused.
+const REFUSED_HEADER_MS: u64 = 1000;
+
 impl Worker {
     /// A JSONSocket client's header, or a piece of it.
     pub(crate) fn handle_header(&mut self, session: &mut Session, data: &[u8]) {
@@ -46,11 +49,24 @@ impl Worker {
             }
             Err(rejected) => {
                 session.handshake = ServerHandshake::None;
-                self.send_raw_to_source(session, Message::binary(&rejected.to_bytes()));
+                self.answer_handshake(session, &rejected.to_bytes());
+                self.refuse_header(session);
+                // l7mp numbers sessions by their headers
+                if let Some(number) = session.name.rsplit('-').next().and_then(|number| number.parse().ok()) {
+                    session.listener.return_number(number);
+                }
                 let refused = Failure::unavailable(rejected.message);
                 let failure = Failure { message: "Bad Request", ..refused };
                 session.machine.handle_refusal(&failure, self.now);
             }
+        }
+    }
+
+    /// Does not answer a UDP client again for a while: its datagrams may bear a forged address, and the answers are larger.
+    pub(crate) fn refuse_header(&mut self, session: &Session) {
+        if matches!(session.source, Link::UdpPeer) {
+            let flow = self.sessions.hot[session.key.slot as usize].key;
+            self.udp.refuse(flow, self.now.ms + REFUSED_HEADER_MS);
         }
     }
 
@@ -77,6 +93,6 @@ impl Worker {
             let is_message = !matches!(&session.source, Link::Stream(stream) if matches!(stream.codec, Codec::Bytes));
             session.handshake = if is_message { ServerHandshake::Answered(header) } else { ServerHandshake::None };
         }
-        self.send_raw_to_source(session, Message::binary(json_socket::ACCEPTED.as_bytes()));
+        self.answer_handshake(session, json_socket::ACCEPTED.as_bytes());
     }
 }

@@ -1,18 +1,17 @@
 //! WebSocket frames of a connected stream.
 
 use crate::io::link::{Codec, Link, connection_reset};
-use crate::io::session::Session;
+use crate::io::session::{ServerHandshake, Session};
 use crate::io::stats::Limit;
 use crate::io::worker::Worker;
 use crate::proto::Message;
-use crate::proto::session::Finish;
 use crate::proto::ws::{Event, Opcode, code};
 
 impl Worker {
     pub(crate) fn handle_frames(&mut self, session: &mut Session, at: usize, bytes: &mut [u8]) {
         let Link::Stream(stream) = session.link(at) else { return };
         let Codec::Ws(state) = &mut stream.codec else { return };
-        if state.close_received {
+        if state.close_received.is_some() {
             return;
         }
         let mut reader = state.reader.lend();
@@ -38,9 +37,9 @@ impl Worker {
                 if violation.code == code::TOO_BIG {
                     self.stats.reach_limit(Limit::WsMessage);
                 }
-                self.close_ws(session, at, violation.code, violation.what);
+                self.ws_broken(session, at, violation.code, violation.what);
             }
-            (Ok(()), Some((code, reason))) => self.close_ws(session, at, code, &reason),
+            (Ok(()), Some(close)) => self.ws_closed(session, at, close),
             (Ok(()), None) => {}
         }
     }
@@ -48,24 +47,51 @@ impl Worker {
     fn control(&mut self, session: &mut Session, at: usize, opcode: Opcode, data: &[u8]) {
         if let Link::Stream(stream) = session.link(at) {
             stream.send_control(opcode, data);
-            self.watch_stream(session, at);
+            self.watch(session);
         }
     }
 
-    /// Echoes a close, forwards its code to the other end, and ends the session.
-    fn close_ws(&mut self, session: &mut Session, at: usize, code: u16, reason: &str) {
-        for place in 0..=session.stages.len() {
-            if let Link::Stream(stream) = session.link(place) {
-                if let Codec::Ws(state) = &mut stream.codec {
-                    state.close_received |= place == at;
-                }
-                stream.send_close(if place == at || code != code::NO_STATUS { code } else { code::NORMAL }, reason);
+    /// A peer has closed its half: an end like any other, with a code.
+    fn ws_closed(&mut self, session: &mut Session, at: usize, close: (u16, String)) {
+        if let Link::Stream(stream) = session.link(at) {
+            stream.ended = true;
+            if let Codec::Ws(state) = &mut stream.codec {
+                state.close_received = Some(close);
             }
         }
-        if at == 0 {
-            session.machine.handle_end(Finish::Normal, None, self.now);
-        } else {
-            self.stage_lost(session, at, &connection_reset(), "close");
+        if session.awaits_response(at) {
+            return self.stage_lost(session, at, &connection_reset(), "close");
         }
+        if at == 0 && matches!(session.handshake, ServerHandshake::Waiting(_)) {
+            return self.source_lost(session);
+        }
+        self.pass_ends(session);
+    }
+
+    /// An endpoint has closed: its session connects again or ends, with the endpoint's code for the others.
+    pub(crate) fn ws_stage_closed(&mut self, session: &mut Session, at: usize, code: u16, reason: &str) {
+        if let Link::Stream(stream) = session.link(at) {
+            stream.send_close(code, reason);
+        }
+        self.stage_lost(session, at, &connection_reset(), "close");
+        if !session.machine.is_over() {
+            return;
+        }
+        let code = if code == code::NO_STATUS { code::NORMAL } else { code };
+        for place in 0..=session.stages.len() {
+            if let Link::Stream(stream) = session.link(place) {
+                stream.send_close(code, reason);
+            }
+        }
+    }
+
+    /// A peer broke the protocol: all ends of the session are closed with the code.
+    fn ws_broken(&mut self, session: &mut Session, at: usize, code: u16, what: &str) {
+        for place in 0..=session.stages.len() {
+            if let Link::Stream(stream) = session.link(place) {
+                stream.send_close(code, what);
+            }
+        }
+        if at == 0 { self.source_lost(session) } else { self.stage_lost(session, at, &connection_reset(), "close") }
     }
 }

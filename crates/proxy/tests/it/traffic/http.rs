@@ -126,7 +126,7 @@ fn hostile_requests_are_refused_and_the_proxy_lives() {
         assert_eq!(read_head(&mut client).0.status(), 400, "{bad:?}");
     }
     let mut client = tcp_client(port);
-    client.write_all(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nok").unwrap();
     assert_eq!(answer(&mut client), (200, "ok".into()));
 }
 

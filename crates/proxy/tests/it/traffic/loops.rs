@@ -50,7 +50,7 @@ fn a_listening_address_of_our_own_is_never_answered() {
         json!({ "protocol": "UDP", "port": named, "address": "127.0.0.1" }),
         json!({ "spec": { "protocol": "Echo" } }),
     );
-    let forger = sys::udp_listener(([127, 0, 0, 1], named).into(), true, sys::Buffers::System).unwrap();
+    let forger = sys::udp_listener(([127, 0, 0, 1], named).into(), sys::Sharing::Joins, sys::Buffers::System).unwrap();
     sys::send_to(forger.as_raw_fd(), b"forged", &std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
     until("the packet to be dropped", || dropped(&lab) == 1);
     assert!(lab.sessions().is_empty());

@@ -10,6 +10,7 @@
 mod chains;
 mod changes;
 mod defects;
+mod details;
 mod examples;
 mod faults;
 mod host_mapping;
@@ -28,6 +29,7 @@ mod program;
 mod protection;
 mod protocols;
 mod rates;
+mod relay;
 mod retries;
 mod retry;
 mod rules;

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 pub(super) struct Program {
     child: Child,
@@ -47,6 +48,19 @@ impl Program {
 
     pub(super) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Bytes of memory that the process has.
+    pub(super) fn resident(&self) -> usize {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.id())).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    /// How long its threads ran so far.
+    pub(super) fn processor_time(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap();
+        let ran = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok());
+        Duration::from_nanos(ran.map(|stat| stat.split(' ').next().unwrap().parse::<u64>().unwrap()).sum())
     }
 
     pub(super) fn rewrite(&self, config: &str) {

@@ -41,6 +41,15 @@ impl Peer {
         peer
     }
 
+    /// A client whose request was sent with the nonce of [`Self::connect`].
+    pub(super) fn answered(mut stream: TcpStream) -> Self {
+        let (head, mut rest) = read_head(&mut stream);
+        handshake::confirm(&head, [9; 16], &[]).unwrap();
+        let mut peer = Self::new(stream, head, Role::Client);
+        peer.feed(&mut rest);
+        peer
+    }
+
     /// Serves one client: answers its upgrade.
     pub(super) fn accept(mut stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(LONG)).unwrap();
