@@ -23,6 +23,7 @@ mod load;
 mod loops;
 mod monitoring;
 mod names;
+mod pressure;
 mod privileges;
 mod process;
 mod program;
