@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use portolan_control::runtime::reachability;
 
 use crate::outcome::{Exit, Failure};
 
@@ -46,7 +47,7 @@ fn connect(mut config: Config) -> Result<(Client, Option<IpAddr>), Failure> {
     config.default_retry = false;
     let host = config.cluster_url.host().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse().ok();
-    Ok((Client::try_from(config).map_err(|cause| unreadable(&cause))?, address))
+    Ok((reachability::client(config).map_err(|cause| unreadable(&cause))?, address))
 }
 
 /// There is neither a kubeconfig nor a pod's service account.

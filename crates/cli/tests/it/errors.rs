@@ -57,6 +57,28 @@ fn quiet_silences_notes_but_not_errors() {
     assert_ne!(portolan("agent -q").stderr, "");
 }
 
+#[test]
+fn an_api_server_that_does_not_respond_is_named_with_the_cause() -> anyhow::Result<()> {
+    let reserved = portolan_testkit::ReservedAddress::new()?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("kubeconfig");
+    let server = format!("http://{}", reserved.address());
+    std::fs::write(
+        &path,
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{server: '{server}'}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{}}}}]}}"
+        ),
+    )?;
+    for command in ["status egress", "why policy web", "doctor"] {
+        let Ran { exit, stdout, stderr } = portolan(&format!("{command} --kubeconfig {}", path.display()));
+        assert_eq!((exit, stdout.as_str()), (Some(3), ""), "{stderr}");
+        assert!(stderr.contains(&server) && stderr.contains("Connection refused"), "{stderr}");
+        assert_eq!(stderr.matches("Connection refused").count(), 1, "{stderr}");
+    }
+    Ok(())
+}
+
 /// A run that printed an error in our form, and nothing else.
 fn told(error: &str, hint: &str) -> Ran {
     Ran { exit: Some(2), stdout: String::new(), stderr: format!("error: {error}\n\nhint: {hint}\n") }

@@ -163,18 +163,21 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// Says who is missing; with `?verbose` every part, in the format of Kubernetes.
+/// Says who is missing, and why if that is known; with `?verbose` every part, in the format of Kubernetes.
 async fn ready(Shared(admin): Shared<Admin>, RawQuery(query): RawQuery) -> Response {
     let parts = admin.readiness.parts();
     let is_ready = parts.iter().all(|(_, is_ready)| *is_ready);
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let is_verbose =
         query.is_some_and(|query| query.split('&').any(|word| word == "verbose" || word == "verbose=true"));
-    let line = |(part, is_ready): &(String, bool)| match (is_verbose, is_ready) {
-        (true, true) => format!("[+]{part} ok\n"),
-        (true, false) => format!("[-]{part} not ready\n"),
-        (false, true) => String::new(),
-        (false, false) => format!("{part}\n"),
+    let line = |(part, is_ready): &(String, bool)| {
+        let why = admin.readiness.problem(part).map(|problem| format!(": {problem}")).unwrap_or_default();
+        match (is_verbose, is_ready) {
+            (true, true) => format!("[+]{part} ok\n"),
+            (true, false) => format!("[-]{part} not ready{why}\n"),
+            (false, true) => String::new(),
+            (false, false) => format!("{part}{why}\n"),
+        }
     };
     let mut text: String = parts.iter().map(line).collect();
     if is_ready {

@@ -142,6 +142,7 @@ impl Process {
         };
         if let Some(election) = &election {
             let elector = Elector::new(&ctx.unfenced, election.clone(), ctx.leadership.clone(), ctx.metrics.clone())?;
+            let elector = elector.holding(ctx.readiness.clone());
             ctx.tasks.spawn("lease", elector.run(ctx.tasks.stop()));
         }
         start(&ctx, &mut registry);

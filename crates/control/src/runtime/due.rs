@@ -224,7 +224,7 @@ where
                 self.metrics.write_retries.get_or_create(&label).inc();
                 if let Some((at, times)) = self.schedule.failed(&key, problem, now) {
                     let retry_in = at.saturating_duration_since(now);
-                    if times >= 4 && times.is_power_of_two() {
+                    if times >= 4 && times.is_power_of_two() && !problem.is_unreachable() {
                         warn!(queue = self.name, object = ?key, %problem, times, ?retry_in, "a write keeps failing");
                     } else {
                         debug!(queue = self.name, object = ?key, %problem, ?retry_in, "a write failed");

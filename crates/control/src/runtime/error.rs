@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fence;
+use super::{fence, reachability};
 
 /// Who can end the trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,11 @@ impl Error {
             | Self::TimedOut { .. }
             | Self::Stopped { .. } => Class::Transient,
         }
+    }
+
+    /// Whether the API server did not answer.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Request { cause, .. } if reachability::is_unreachable(cause))
     }
 
     /// Whether the API server does not let us.

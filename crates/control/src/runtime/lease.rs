@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 use super::endpoint::{Endpoint, Part};
 use super::error::Error;
 use super::metrics::Metrics;
+use super::ready::{Guard, Readiness};
 
 /// How the election runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,6 +180,9 @@ impl Leadership {
     }
 }
 
+/// What readiness calls the election.
+const LEASE: &str = "lease";
+
 /// Takes part in the election for as long as it runs.
 pub struct Elector {
     endpoint: Endpoint<Lease>,
@@ -186,6 +190,13 @@ pub struct Elector {
     leadership: Leadership,
     metrics: Metrics,
     seen: Option<Seen>,
+    election: Option<ElectionGuard>,
+}
+
+/// Keeps the process unready while there is no election to take part in.
+struct ElectionGuard {
+    readiness: Readiness,
+    held: Option<Guard>,
 }
 
 /// The lease as last read or written, and when it was first seen so.
@@ -199,7 +210,15 @@ impl Elector {
     pub fn new(client: &Client, options: Options, leadership: Leadership, metrics: Metrics) -> Result<Self, Error> {
         options.check()?;
         let endpoint = Endpoint::new(client, &options.namespace);
-        Ok(Self { endpoint, options, leadership, metrics, seen: None })
+        Ok(Self { endpoint, options, leadership, metrics, seen: None, election: None })
+    }
+
+    /// Keeps a process unready until it takes part in the election, leading or not.
+    #[must_use]
+    pub fn holding(mut self, readiness: Readiness) -> Self {
+        let held = Some(readiness.hold(LEASE));
+        self.election = Some(ElectionGuard { readiness, held });
+        self
     }
 
     /// Acquires and renews until stopped. Does not release: see [`release`].
@@ -209,8 +228,8 @@ impl Elector {
         loop {
             let limit = self.options.renew_deadline / 2;
             match tokio::time::timeout(limit, self.step()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(problem)) => debug!(%problem, "lease not renewed or taken"),
+                Ok(Ok(())) => self.takes_part(),
+                Ok(Err(problem)) => self.refused(&problem),
                 Err(_elapsed) => debug!(?limit, "the lease request got no answer"),
             }
             let leads = self.leadership.held();
@@ -232,6 +251,30 @@ impl Elector {
                 _ = outranked.changed(), if leads => warn!("a later leader was seen: going on in a term above its own"),
             }
         }
+    }
+
+    fn takes_part(&mut self) {
+        if let Some(guard) = self.election.as_mut().and_then(|election| election.held.take()) {
+            guard.done();
+        }
+    }
+
+    /// Says what to do when no try can succeed; everything else passes.
+    fn refused(&mut self, problem: &kube::Error) {
+        let Options { namespace, name, .. } = &self.options;
+        let kube::Error::Api(status) = problem else {
+            return debug!(%problem, "lease not renewed or taken");
+        };
+        let advice = match status.code {
+            404 => format!("namespace `{namespace}` does not exist: kubectl create namespace {namespace}"),
+            403 => format!("{}: give the operator the roles of deploy/manifests/rbac.yaml", status.message),
+            _ => return debug!(%problem, "lease not renewed or taken"),
+        };
+        let Some(ElectionGuard { readiness, held }) = &mut self.election else { return };
+        if readiness.problem(LEASE).as_ref() != Some(&advice) {
+            warn!(lease = format!("{namespace}/{name}"), problem = advice, "this replica cannot lead");
+        }
+        held.get_or_insert_with(|| readiness.hold(LEASE)).because(advice);
     }
 
     /// One try: renew what is ours, take what is free.

@@ -14,6 +14,7 @@
 //! - [`due`] paces and retries writes object by object; [`write`](mod@write) sends only what differs; [`events`] leave by
 //!   a bounded queue.
 //! - [`lease`] elects one writer, [`fence`] holds every other replica's writes back.
+//! - [`reachability`] makes the client, which reports outages of the API server.
 //! - [`admin`], [`webhook`], [`ready`] and [`tasks`] make it a process, [`app`] joins them; an [`authority`] signs
 //!   certificates.
 //! - [`capability`] describes a capability as a value; [`query`], [`doctor`] and [`overlay`] are for what users
@@ -44,6 +45,7 @@ pub mod pack;
 pub mod problem;
 pub mod query;
 pub mod rate;
+pub mod reachability;
 pub mod ready;
 pub mod reconcile;
 pub mod schedule;

@@ -34,6 +34,11 @@ pub fn row<const N: usize>(fields: [(&str, Value); N]) -> Row {
     fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+/// How many of all: `{"ready": 2, "total": 3}`, and `2/3` in a table.
+pub fn part(what: &str, count: impl Into<Value>, total: impl Into<Value>) -> Value {
+    Value::Object(row([(what, count.into()), ("total", total.into())]))
+}
+
 /// A table of what was asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueryResult {
@@ -79,6 +84,11 @@ pub enum QueryError {
     #[error("{what}")]
     NotFound { what: String, hint: String },
     /// The API server did not return the objects that the query needs.
-    #[error("reading {what} failed: {cause}")]
+    #[error("reading {what} failed: {}", cause_of(cause))]
     Unreachable { what: &'static str, cause: Box<kube::Error> },
+}
+
+/// What was wrong, without the layer of the client that noticed it.
+fn cause_of(error: &kube::Error) -> String {
+    if let kube::Error::Service(cause) = error { cause.to_string() } else { error.to_string() }
 }

@@ -11,8 +11,15 @@ use parking_lot::Mutex;
 /// Who is still missing; clones share the set.
 #[derive(Clone, Default)]
 pub struct Readiness {
-    /// How many guards each part holds; one that was ready and is held no more stays with none.
-    held: Arc<Mutex<BTreeMap<String, usize>>>,
+    /// A part that is held no more stays, without guards.
+    held: Arc<Mutex<BTreeMap<String, Part>>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Part {
+    guards: usize,
+    /// Why it is not ready, if that is known.
+    problem: Option<String>,
 }
 
 impl Readiness {
@@ -24,13 +31,13 @@ impl Readiness {
     /// Keeps the process unready until the guard is done or dropped; parts of the same name are counted.
     pub fn hold(&self, part: impl Into<String>) -> Guard {
         let part = part.into();
-        *self.held.lock().entry(part.clone()).or_default() += 1;
+        self.held.lock().entry(part.clone()).or_default().guards += 1;
         Guard { part, readiness: self.clone() }
     }
 
     /// True when no guard is held.
     pub fn is_ready(&self) -> bool {
-        self.held.lock().values().all(|count| *count == 0)
+        self.held.lock().values().all(|part| part.guards == 0)
     }
 
     /// The parts that are still held, sorted.
@@ -40,7 +47,12 @@ impl Readiness {
 
     /// Every part there ever was, sorted, and whether it is ready.
     pub fn parts(&self) -> Vec<(String, bool)> {
-        self.held.lock().iter().map(|(part, count)| (part.clone(), *count == 0)).collect()
+        self.held.lock().iter().map(|(name, part)| (name.clone(), part.guards == 0)).collect()
+    }
+
+    /// Why a part is not ready, if that is known.
+    pub fn problem(&self, part: &str) -> Option<String> {
+        self.held.lock().get(part)?.problem.clone()
     }
 }
 
@@ -52,6 +64,13 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// Says why the part is not ready yet.
+    pub fn because(&self, problem: impl Into<String>) {
+        if let Some(part) = self.readiness.held.lock().get_mut(&self.part) {
+            part.problem = Some(problem.into());
+        }
+    }
+
     /// Says that the part is ready.
     pub fn done(self) {
         tracing::debug!(part = self.part, "ready");
@@ -61,8 +80,11 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let mut held = self.readiness.held.lock();
-        let Some(count) = held.get_mut(&self.part) else { return };
-        *count -= 1;
+        let Some(part) = held.get_mut(&self.part) else { return };
+        part.guards -= 1;
+        if part.guards == 0 {
+            part.problem = None;
+        }
     }
 }
 

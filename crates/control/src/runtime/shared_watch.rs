@@ -23,6 +23,7 @@ use super::backoff::{Backoff, Delays};
 use super::decode::{Page, RawObject};
 use super::metrics::{KindLabel, Metrics};
 use super::problem::RequestProblem;
+use super::reachability::is_unreachable;
 use super::store::{Key, Undecodable};
 
 /// Who receives the objects of a watch.
@@ -130,13 +131,14 @@ impl SharedWatch {
         }
     }
 
-    /// A request failed.
-    fn failed(&self, error: &kube::Error) {
+    /// A request failed; true if it is another problem than before.
+    fn failed(&self, error: &kube::Error) -> bool {
         let problem = Some(RequestProblem::of(error));
         let before = std::mem::replace(&mut self.health.lock().problem, problem.clone());
         if before != problem {
             self.subscribers.read().iter().for_each(|subscriber| subscriber.health_changed());
         }
+        before != problem
     }
 
     pub(super) fn kind(&self) -> &str {
@@ -175,9 +177,14 @@ impl SharedWatch {
                     self.pause(UNSERVED_MAY_APPEAR_AFTER).await;
                 }
                 Err(problem) => {
-                    warn!(%problem, "list failed");
-                    if let ListError::Request(error) = &problem {
-                        self.failed(error);
+                    let is_reported = match &problem {
+                        ListError::Request(error) => !self.failed(error) || is_unreachable(error),
+                        ListError::NoRevision | ListError::StaleList(_) => false,
+                    };
+                    if is_reported {
+                        debug!(%problem, "list failed");
+                    } else {
+                        warn!(%problem, "list failed");
                     }
                     tokio::time::sleep(delays.pause()).await;
                 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use crate::runtime::reachability;
+
 /// What is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -22,6 +24,11 @@ pub enum Error {
 impl Error {
     pub(in crate::runtime) fn request(doing: &'static str, what: impl Display, cause: kube::Error) -> Self {
         Self::Request { doing, what: what.to_string(), cause: Box::new(cause) }
+    }
+
+    /// Whether the API server did not answer.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Request { cause, .. } if reachability::is_unreachable(cause))
     }
 
     /// A word for events and metric labels.

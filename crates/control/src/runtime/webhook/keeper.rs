@@ -64,7 +64,9 @@ impl Keeper {
                     pause
                 }
                 Err(error) => {
-                    tracing::warn!(reason = error.reason(), %error, "webhook certificates are not as they should be");
+                    if !matches!(&error, Error::Authority(error) if error.is_unreachable()) {
+                        tracing::warn!(reason = error.reason(), %error, "webhook certificates are not as they should be");
+                    }
                     delays.pause()
                 }
             };
