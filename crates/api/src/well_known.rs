@@ -141,6 +141,8 @@ pub mod reasons {
     pub const NOT_ALLOWED: &str = "NotAllowed";
     /// Other policies win everywhere.
     pub const SHADOWED: &str = "Shadowed";
+    /// It is being deleted, and something holds it.
+    pub const DELETING: &str = "Deleting";
     /// Not yet in effect everywhere.
     pub const NOT_PROGRAMMED: &str = "NotProgrammed";
     /// In effect.

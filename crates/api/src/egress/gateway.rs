@@ -28,6 +28,8 @@ use crate::schema;
     printcolumn(name = "ipv6Total", type_ = "integer", json_path = ".status.ipUsage.ipv6Total"),
     printcolumn(name = "ipv6Free", type_ = "integer", json_path = ".status.ipUsage.ipv6Free"),
     printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].reason"#),
+    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].message"#),
     printcolumn(name = "Nodes", type_ = "string", json_path = ".status.nodeList[*].name", priority = 1),
     printcolumn(name = "Policies", type_ = "integer", json_path = ".status.policyCount", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp", priority = 1)

@@ -24,7 +24,9 @@ use crate::schema;
     printcolumn(name = "ipv4", type_ = "string", json_path = ".status.eip.ipv4"),
     printcolumn(name = "ipv6", type_ = "string", json_path = ".status.eip.ipv6"),
     printcolumn(name = "egressNode", type_ = "string", json_path = ".status.node"),
-    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#)
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].reason"#),
+    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].message"#)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = immutable)]
@@ -67,7 +69,9 @@ pub struct EgressPolicySpec {
     printcolumn(name = "ipv4", type_ = "string", json_path = ".status.eip.ipv4"),
     printcolumn(name = "ipv6", type_ = "string", json_path = ".status.eip.ipv6"),
     printcolumn(name = "egressTunnel", type_ = "string", json_path = ".status.node"),
-    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#)
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].reason"#),
+    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].message"#)
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = immutable)]

@@ -33,14 +33,10 @@ use super::{MeshStatus, written};
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Programmed")].status"#
     ),
+    printcolumn(name = "Reason", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].reason"#),
+    printcolumn(name = "Message", type_ = "string", json_path = r#".status.conditions[?(@.status=="False")].message"#),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Selector", type_ = "string", json_path = ".spec.selector", priority = 1),
-    printcolumn(
-        name = "Message",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Programmed")].message"#,
-        priority = 1
-    )
+    printcolumn(name = "Selector", type_ = "string", json_path = ".spec.selector", priority = 1)
 )]
 #[serde(transparent)]
 pub struct VirtualServiceSpec(pub Map<String, Value>);

@@ -69,7 +69,8 @@ impl Cache {
     /// Subscribes to all kinds.
     pub(super) fn watched(watches: &mut Watches) -> Self {
         Self {
-            gateways: watches.add(Selection { trim: trim::<EgressGateway>, ..Selection::default() }),
+            // whole: their finalizer is written with a PUT, which would take annotations of others away
+            gateways: watches.add(Selection::default()),
             policies: watches.add(Selection {
                 trim: trim::<EgressPolicy>,
                 packing: Some(Packing::with(PHRASES)),

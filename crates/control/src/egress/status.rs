@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -29,10 +30,23 @@ use crate::runtime::write::Wrote;
 /// At most this many policies are named in a gateway's status.
 const NAMED: usize = 1_000;
 
-/// What the status of a policy needs. Its first address is not shown before its node has taken it, but at
-/// `first_shown` at the latest: nearly always one write then shows both.
-pub(super) fn prepare_policy(acting: &Acting<'_>, name: &PolicyName, first_shown: Instant) -> Prepared<()> {
+/// How long an object without a status waits for what it lacks: one `kubectl apply` may create it a moment later, or a
+/// node may be about to be ready.
+const ARRIVAL: Duration = Duration::from_secs(1);
+
+/// What the status of a policy needs. Its first address is not shown before its node has taken it, but after
+/// `await_holder` at the latest: nearly always one write then shows both.
+pub(super) fn prepare_policy(
+    acting: &Acting<'_>,
+    name: &PolicyName,
+    since: Instant,
+    await_holder: Duration,
+) -> Prepared<()> {
     let Acting { cache, model, .. } = acting;
+    let (first_shown, arrived) = (since + await_holder, since + ARRIVAL.min(await_holder));
+    if model.planner.binding(name).is_none() && Instant::now() < arrived && !has_status(cache, name) {
+        return Prepared::At(arrived);
+    }
     if let Some(binding) = model.planner.binding(name) {
         match (is_recorded(cache, &binding), was_granted(cache, name)) {
             // what it has been shown stays until the claims say what was planned
@@ -64,11 +78,20 @@ fn is_recorded(cache: &Cache, binding: &Binding) -> bool {
 }
 
 fn was_granted(cache: &Cache, name: &PolicyName) -> bool {
+    of_policy(cache, name, |policy| policy.granted().is_some())
+}
+
+fn has_status(cache: &Cache, name: &PolicyName) -> bool {
+    of_policy(cache, name, |policy| policy.status.is_some_and(|status| !status.conditions.is_empty()))
+}
+
+/// Whether a policy is there, and so.
+fn of_policy(cache: &Cache, name: &PolicyName, is_so: impl Fn(PolicyView<'_>) -> bool) -> bool {
     let key = key(name);
     if name.namespace.is_some() {
-        cache.policies.get(&key).is_some_and(|policy| PolicyView::from(&*policy).granted().is_some())
+        cache.policies.get(&key).is_some_and(|policy| is_so(PolicyView::from(&*policy)))
     } else {
-        cache.cluster_policies.get(&key).is_some_and(|policy| PolicyView::from(&*policy).granted().is_some())
+        cache.cluster_policies.get(&key).is_some_and(|policy| is_so(PolicyView::from(&*policy)))
     }
 }
 
@@ -210,12 +233,22 @@ fn summed(accepted: Option<&Problem>, programmed: Option<&Problem>, generation: 
 }
 
 /// What the status of a gateway needs.
-pub(super) fn prepare_gateway(acting: &Acting<'_>, name: &GatewayName) -> Prepared<()> {
+pub(super) fn prepare_gateway(
+    acting: &Acting<'_>,
+    name: &GatewayName,
+    since: Instant,
+    await_holder: Duration,
+) -> Prepared<()> {
     let Acting { writer, recorder, cache, model } = acting;
     let Some(seen) = cache.gateways.get(&Key::of_cluster(name)) else { return Prepared::Nothing };
     // One that only just got its finalizer has another version by now; it is shown when that was seen.
     if seen.metadata.deletion_timestamp.is_none() && seen.finalizers().is_empty() {
         return Prepared::Nothing;
+    }
+    let has_status = seen.status.as_ref().is_some_and(|status| !status.conditions.is_empty());
+    let arrived = since + ARRIVAL.min(await_holder);
+    if !has_status && model.planner.ready_nodes(name).is_empty() && Instant::now() < arrived {
+        return Prepared::At(arrived);
     }
     let want = gateway_wanted(cache, model, &seen);
     let (writer, recorder, gateways) = ((*writer).clone(), (*recorder).clone(), cache.gateways.clone());
@@ -264,8 +297,10 @@ pub(super) fn gateway_wanted(cache: &Cache, model: &Model, seen: &EgressGateway)
             .collect(),
         epis: Vec::new(),
     });
-    let not_accepted = model.gateways.by_name.get(&name).and_then(|checked| checked.refusal(false));
-    let not_accepted = not_accepted.or_else(|| shrunk(model, &name));
+    let not_accepted = held(model, seen).or_else(|| {
+        let refusal = model.gateways.by_name.get(&name).and_then(|checked| checked.refusal(false));
+        refusal.or_else(|| shrunk(model, &name))
+    });
     let dark = model.planner.ready_nodes(&name).is_empty();
     let not_programmed = dark.then(|| Problem::new(reasons::NO_READY_NODE, Unmet::NoReadyNode.to_string()));
     let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -285,7 +320,31 @@ pub(super) fn gateway_wanted(cache: &Cache, model: &Model, seen: &EgressGateway)
     }
 }
 
-fn shrunk(model: &Model, gateway: &GatewayName) -> Option<Problem> {
+/// At most this many policies are named where something is said about a gateway.
+const EXAMPLES: usize = 3;
+
+/// Why a gateway that is being deleted is still there, and what ends it.
+fn held(model: &Model, gateway: &EgressGateway) -> Option<Problem> {
+    gateway.metadata.deletion_timestamp.as_ref()?;
+    let (policies, count) = model.planner.policies_of(&gateway.name_any(), EXAMPLES);
+    let message = if policies.is_empty() {
+        "it is being deleted: it goes when its nodes have released its addresses".to_owned()
+    } else {
+        let names: Vec<String> = policies.iter().map(|policy| format!("`{policy}`")).collect();
+        let more = count.saturating_sub(policies.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!(
+            "it is being deleted and held by {} {}{more}: delete them, or recreate them with another gateway in \
+             spec.egressGatewayName; until then it serves them and no others",
+            if count == 1 { "policy" } else { "policies" },
+            names.join(", ")
+        )
+    };
+    Some(Problem::new(reasons::DELETING, message))
+}
+
+/// An address in use that is no longer in the pool.
+pub(super) fn shrunk(model: &Model, gateway: &GatewayName) -> Option<Problem> {
     let address = model.planner.outside_pool(gateway)?;
     let message = format!(
         "address {address} is in use but no longer in the pool: put it back, or delete the policies that use it"

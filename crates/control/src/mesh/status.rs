@@ -48,6 +48,9 @@ pub(super) struct Owned {
     pub(super) generation: i64,
 }
 
+/// How long an object without a status waits for what it lacks.
+const ARRIVAL: Duration = Duration::from_secs(1);
+
 /// Says that an object is in force, to clients of the shipped operator: they wait for any annotation.
 const APPLIED: &str = "operator.l7mp.io/applied";
 
@@ -88,6 +91,11 @@ impl Reporting<'_> {
     {
         let seen = store.get(&key(&owner.1)).filter(|seen| seen.meta().deletion_timestamp.is_none());
         let Some(seen) = seen else { return Prepared::Nothing };
+        let is_first = seen.status().is_none_or(|status| status.conditions.is_empty());
+        let arrived = since + ARRIVAL.min(self.patience);
+        if is_first && lacks_something(verdict) && Instant::now() < arrived {
+            return Prepared::At(arrived);
+        }
         let generation = seen.meta().generation.unwrap_or_default();
         let counted = Counted::of(self.resolver, self.fleet, owner, verdict);
         let in_force = counted.is_in_force(verdict);
@@ -278,6 +286,11 @@ impl Counted {
         }
         (true, reasons::PROGRAMMED, share)
     }
+}
+
+/// Whether what is missing may be created by the same `kubectl apply` a moment later.
+fn lacks_something(verdict: &ObjectStatus) -> bool {
+    !verdict.unmet.is_empty() || verdict.diagnostics.iter().any(|note| note.reason == Reason::NoPods)
 }
 
 fn joined<'a>(notes: impl Iterator<Item = &'a Diagnostic>) -> String {

@@ -68,6 +68,16 @@ impl Planner {
         granted || self.policies.iter().any(|(_, entry)| *entry.spec.gateway == *gateway)
     }
 
+    /// The first policies that name a gateway, by name, and how many there are.
+    pub fn policies_of(&self, gateway: &str, limit: usize) -> (Vec<&PolicyName>, usize) {
+        let named = self.policies.iter().filter(|(_, entry)| *entry.spec.gateway == *gateway);
+        let mut names: Vec<&PolicyName> = named.map(|(_, entry)| &entry.name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.truncate(limit);
+        (names, count)
+    }
+
     /// An address in use that is no longer in its gateway's pool.
     pub fn outside_pool(&self, gateway: &str) -> Option<IpAddr> {
         let state = self.gateways.get(gateway)?;

@@ -91,8 +91,8 @@ impl Writes {
     /// Writes what only shows what was done.
     pub(super) async fn views(&mut self, acting: &Acting<'_>, await_holder: std::time::Duration) {
         self.cluster_info.pass(|(), _| cluster_info::prepare(acting)).await;
-        self.policies.pass(|name, since| status::prepare_policy(acting, name, since + await_holder)).await;
-        self.gateways.pass(|name, _| status::prepare_gateway(acting, name)).await;
+        self.policies.pass(|name, since| status::prepare_policy(acting, name, since, await_holder)).await;
+        self.gateways.pass(|name, since| status::prepare_gateway(acting, name, since, await_holder)).await;
         self.slices.pass(|policy, _| slices::prepare(acting, policy)).await;
     }
 
