@@ -1,5 +1,7 @@
 //! `portolan up`: everything in one process, no cluster needed.
 
+mod live;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use portolan_simulator::remotes::{self, Remotes};
 use portolan_simulator::{agents, openshift, pods, seeds};
 use serde_json::json;
 
+use self::live::Live;
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
 use crate::program::Program;
@@ -24,7 +27,7 @@ use crate::run_folder::RunFolder;
 /// Run everything in one process on an embedded Kubernetes API server
 ///
 /// No cluster is needed, and kubectl works against it. It writes a kubeconfig, simulates three Ready nodes and runs
-/// until Ctrl-C. Egress runs with simulated node agents: all objects behave as on a cluster, but no packets flow. The
+/// until Ctrl-C. What happens meanwhile is shown in a line each, unless -q is given. Egress runs with simulated node agents: all objects behave as on a cluster, but no packets flow. The
 /// mesh runs with real proxies: pods whose containers all have image `portolan` run as local processes, each pod with
 /// its own loopback address (127.77.x.y), and packets flow. Ipam has a cloud in memory, and the objects of OpenShift that
 /// it needs: annotated namespaces get addresses, which no packet leaves with. With `--remotes` the mirror has clusters to read: further
@@ -134,6 +137,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
     runtime.block_on(async {
         let cluster = Cluster::start(options).await.map_err(|error| failed(&error, program))?;
         let client = cluster.client();
+        let live = Live::from_now(client.clone()).await.map_err(|error| failed(&error, program))?;
         install::definitions(&client).await.map_err(|error| failed(&error, program))?;
         if !empty && seeds::are_due(data_dir.as_deref()) {
             install::objects(&client, labelled_nodes()).await.map_err(|error| failed(&error, program))?;
@@ -188,7 +192,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], program: Program, printer: 
         let remote = remotes.kubeconfigs().await.first().map(|path| path.display().to_string());
         let more = remote.map(|path| remotes_welcome(&path)).unwrap_or_default();
         printer.note(&welcome(cluster.url(), &kubeconfig.display().to_string(), nodes, kept, &table, &more));
-        let ended = process.run().await;
+        let ended = tokio::select! { ended = process.run() => ended, never = live.show(printer) => match never {} };
         printer.note("stopped");
         remotes.stop().await;
         cluster.stop().await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use portolan_testkit::{Binaries, Program, Signal};
 
-use crate::{Ran, portolan, program};
+use crate::{Ran, portolan, program, until};
 
 /// `portolan up` on a free port, and a kubectl for it.
 pub(crate) struct Up {
@@ -15,9 +15,14 @@ pub(crate) struct Up {
 
 impl Up {
     pub(crate) fn start(folder: tempfile::TempDir, more: &[&str]) -> anyhow::Result<Self> {
+        Self::start_at("127.0.0.1:0", folder, more)
+    }
+
+    /// The same on a given address.
+    pub(crate) fn start_at(listen: &str, folder: tempfile::TempDir, more: &[&str]) -> anyhow::Result<Self> {
         let kubeconfig = folder.path().join("kubeconfig");
         drop(std::fs::remove_file(&kubeconfig));
-        let mut arguments = vec!["up", "--listen", "127.0.0.1:0", "--kubeconfig", "kubeconfig"];
+        let mut arguments = vec!["up", "--listen", listen, "--kubeconfig", "kubeconfig"];
         arguments.extend(more);
         let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
         let portolan = Path::new(env!("CARGO_BIN_EXE_portolan"));
@@ -37,13 +42,7 @@ impl Up {
 
     /// kubectl with another kubeconfig of the folder.
     pub(crate) fn kubectl_with(&self, kubeconfig: &str, line: &str) -> anyhow::Result<String> {
-        let kubectl = Binaries::locate()?.program("kubectl");
-        let mut command = program(&kubectl);
-        command.env("HOME", self.folder.path()).env("KUBECONFIG", self.folder.path().join(kubeconfig));
-        let Output { status, stdout, stderr } = command.args(line.split_whitespace()).output()?;
-        let said = String::from_utf8_lossy(&stdout).into_owned();
-        anyhow::ensure!(status.success(), "kubectl {line}: {said}{}", String::from_utf8_lossy(&stderr));
-        Ok(said)
+        kubectl(self.folder.path(), kubeconfig, line)
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -77,6 +76,15 @@ impl Up {
         anyhow::ensure!(ended.success(), "it ended with {ended}: {}", self.program.log_tail());
         Ok(self.folder)
     }
+}
+
+fn kubectl(folder: &Path, kubeconfig: &str, line: &str) -> anyhow::Result<String> {
+    let mut command = program(&Binaries::locate()?.program("kubectl"));
+    command.env("HOME", folder).env("KUBECONFIG", folder.join(kubeconfig));
+    let Output { status, stdout, stderr } = command.args(line.split_whitespace()).output()?;
+    let said = String::from_utf8_lossy(&stdout).into_owned();
+    anyhow::ensure!(status.success(), "kubectl {line}: {said}{}", String::from_utf8_lossy(&stderr));
+    Ok(said)
 }
 
 #[test]
@@ -143,5 +151,32 @@ fn the_welcome_says_where_the_kubeconfig_is_and_names_only_what_is_there() -> an
     assert!(welcome.contains(&format!("export KUBECONFIG={}", path.display())), "{welcome}");
     assert!(!welcome.contains("node-1") && !welcome.contains("why policy"), "{welcome}");
     up.stop()?;
+    Ok(())
+}
+
+#[test]
+fn what_happens_is_shown_in_a_line_each_but_not_with_quiet() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &["--data-dir", "data"])?;
+    let line = "EgressPolicy default/web: leaves with 10.6.1.55 through node node-";
+    until("the grant is shown", || Ok(up.program.log_tail().contains(line)))?;
+    let node = up.kubectl("get egp web -o jsonpath={.status.node}")?;
+    up.kubectl(&format!("label node {node} portolan.dev/egress-drain=true"))?;
+    let moved = format!("EgressGateway eg1: 10.6.1.55 goes from {node} to ");
+    until("the move is shown", || Ok(up.program.log_tail().contains(&moved)))?;
+
+    // a later run shows what happens then, and with -q nothing
+    let folder = up.stop()?;
+    let arguments = ["-q", "up", "--listen", "127.0.0.1:0", "--kubeconfig", "quiet", "--data-dir", "data"];
+    let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+    let portolan = Path::new(env!("CARGO_BIN_EXE_portolan"));
+    let mut program = Program::start("portolan", portolan, &arguments, folder.path())?;
+    let ask = |line: &str| kubectl(folder.path(), "quiet", line);
+    until("its API server answers", || Ok(ask("get nodes").is_ok()))?;
+    ask(&format!("label node {node} portolan.dev/egress-drain-"))?;
+    ask("delete egp payments")?;
+    until("the address is released", || Ok(ask("get addr 10.6.1.60 --ignore-not-found -o name")?.is_empty()))?;
+    program.signal(Signal::INT)?;
+    assert!(program.wait()?.success());
+    assert_eq!(program.log_tail(), "");
     Ok(())
 }
