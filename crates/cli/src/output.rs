@@ -1,8 +1,8 @@
-//! Query results on stdout: a table, or the same as JSON or YAML.
+//! Query results on stdout: a table and its summary, or the same as JSON or YAML.
 
 use portolan_control::query::Section;
-use portolan_control::runtime::query::{Column, QueryError, QueryResult, Row};
-use serde_json::Value;
+use portolan_control::runtime::query::{Column, QueryError, QueryResult, Row, row};
+use serde_json::{Value, json};
 
 use crate::outcome::{Exit, Failure};
 use crate::printer::Printer;
@@ -14,7 +14,7 @@ pub(crate) enum Format {
     Table,
     /// A table with every column
     Wide,
-    /// A JSON list, one object per row
+    /// A JSON object: ok, summary, warnings, rows
     Json,
     /// The same as YAML
     Yaml,
@@ -36,29 +36,35 @@ pub(crate) fn ask<T>(query: impl Future<Output = Result<Result<T, QueryError>, F
     runtime.block_on(query)?.map_err(failure)
 }
 
-/// Prints a result: its rows on stdout, warnings and the summary on stderr.
+/// Prints a result: rows and summary on stdout, warnings on stderr.
 pub(crate) fn show(result: &QueryResult, format: &FormatArgs, printer: &Printer) -> Result<Exit, Failure> {
     printer.data(&text(result, format.output)?)?;
-    for warning in &result.warnings {
-        printer.note(&format!("warning: {warning}"));
-    }
-    printer.note(&result.summary);
+    warn(result, printer);
     Ok(if result.yes { Exit::Yes } else { Exit::No })
 }
 
-/// Prints the results of several capabilities: a table for each, or one list whose rows name their capability.
+/// Prints the results of several capabilities: a summary and a table for each, or one document with a section for each.
 pub(crate) fn show_all(sections: &[Section], format: &FormatArgs, printer: &Printer) -> Result<Exit, Failure> {
     if let [Section { result, .. }] = sections {
         return show(result, format, printer);
     }
     printer.data(&text_of_all(sections, format.output)?)?;
-    for Section { capability, result } in sections {
-        for warning in &result.warnings {
-            printer.note(&format!("warning: {warning}"));
-        }
-        printer.note(&format!("{capability}: {}", result.summary));
+    for section in sections {
+        warn(&section.result, printer);
     }
-    Ok(if sections.iter().all(|section| section.result.yes) { Exit::Yes } else { Exit::No })
+    Ok(if is_yes(sections) { Exit::Yes } else { Exit::No })
+}
+
+fn warn(result: &QueryResult, printer: &Printer) {
+    for warning in &result.warnings {
+        printer.note(&format!("warning: {warning}"));
+    }
+}
+
+/// Whether all is well with what is installed.
+fn is_yes(sections: &[Section]) -> bool {
+    let mut installed = sections.iter().filter(|section| section.installed).peekable();
+    installed.peek().is_some() && installed.all(|section| section.result.yes)
 }
 
 fn failure(error: QueryError) -> Failure {
@@ -76,37 +82,49 @@ fn text_of_all(sections: &[Section], format: Format) -> Result<String, Failure> 
     let is_wide = match format {
         Format::Table => false,
         Format::Wide => true,
-        Format::Json | Format::Yaml => return serialized(&named_rows(sections), format),
+        Format::Json | Format::Yaml => {
+            let parts = sections.iter().map(|Section { capability, installed, result }| {
+                let mut part = document(result);
+                part.insert("capability".to_owned(), json!(capability));
+                part.insert("installed".to_owned(), json!(installed));
+                part
+            });
+            let whole = json!({ "ok": is_yes(sections), "capabilities": parts.collect::<Vec<_>>() });
+            return serialized(&whole, format);
+        }
     };
-    let tables = sections.iter().map(|section| table(&section.result, is_wide)).filter(|table| !table.is_empty());
-    Ok(tables.collect::<Vec<_>>().join("\n"))
-}
-
-/// Every row with its capability.
-fn named_rows(sections: &[Section]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for Section { capability, result } in sections {
-        rows.extend(result.rows.iter().cloned().map(|mut row| {
-            row.insert("capability".to_owned(), (*capability).into());
-            row
-        }));
+    let mut text = String::new();
+    let mut after_table = false;
+    for Section { capability, result, .. } in sections {
+        let table = table(result, is_wide);
+        if after_table || !(table.is_empty() || text.is_empty()) {
+            text.push('\n');
+        }
+        after_table = !table.is_empty();
+        text += &[capability, ": ", &result.summary, "\n", &table].concat();
     }
-    rows
+    Ok(text)
 }
 
 fn text(result: &QueryResult, format: Format) -> Result<String, Failure> {
     match format {
-        Format::Table => Ok(table(result, false)),
-        Format::Wide => Ok(table(result, true)),
-        Format::Json | Format::Yaml => serialized(&result.rows, format),
+        Format::Table => Ok(format!("{}{}\n", table(result, false), result.summary)),
+        Format::Wide => Ok(format!("{}{}\n", table(result, true), result.summary)),
+        Format::Json | Format::Yaml => serialized(&Value::Object(document(result)), format),
     }
 }
 
-fn serialized(rows: &[Row], format: Format) -> Result<String, Failure> {
+/// A result as JSON: `ok` is the exit code.
+fn document(result: &QueryResult) -> Row {
+    let QueryResult { columns: _, rows, summary, yes, warnings } = result;
+    row([("ok", json!(yes)), ("summary", json!(summary)), ("warnings", json!(warnings)), ("rows", json!(rows))])
+}
+
+fn serialized(document: &Value, format: Format) -> Result<String, Failure> {
     let text = if format == Format::Yaml {
-        serde_saphyr::to_string(&rows).map_err(|cause| cause.to_string())
+        serde_saphyr::to_string(document).map_err(|cause| cause.to_string())
     } else {
-        serde_json::to_string_pretty(rows).map(|text| text + "\n").map_err(|cause| cause.to_string())
+        serde_json::to_string_pretty(document).map(|text| text + "\n").map_err(|cause| cause.to_string())
     };
     text.map_err(|cause| {
         Failure::new(Exit::No, cause, "this is a bug: please report it with the output of portolan --version")
@@ -138,57 +156,81 @@ fn cell(row: &Row, key: &str) -> String {
     match row.get(key) {
         None | Some(Value::Null) => "-".to_owned(),
         Some(Value::String(text)) => text.clone(),
+        Some(Value::Object(part)) => ratio(part).unwrap_or_else(|| Value::Object(part.clone()).to_string()),
         Some(other) => other.to_string(),
     }
 }
 
+/// How many of all, as `portolan_control::runtime::query::part` writes it.
+fn ratio(part: &Row) -> Option<String> {
+    let total = part.get("total")?;
+    let (_, count) = part.iter().find(|(key, _)| *key != "total")?;
+    (part.len() == 2).then(|| format!("{count}/{total}"))
+}
+
 #[cfg(test)]
 mod tests {
+    use portolan_control::runtime::query::{column, part, wide};
+
     use super::*;
-    use serde_json::json;
 
     fn sample() -> QueryResult {
-        const COLUMNS: &[Column] = &[
-            Column { key: "what", title: "WHAT", wide: false },
-            Column { key: "count", title: "COUNT", wide: false },
-            Column { key: "why", title: "WHY", wide: true },
-        ];
-        let row = |what: &str, count: Value| {
-            let Value::Object(row) = json!({ "what": what, "count": count, "why": "so" }) else { unreachable!() };
-            row
-        };
+        const COLUMNS: &[Column] = &[column("what", "WHAT"), column("count", "COUNT"), wide("why", "WHY")];
         QueryResult {
             columns: COLUMNS,
-            rows: vec![row("address", json!(12)), row("a", Value::Null)],
-            summary: String::new(),
+            rows: vec![
+                row([("what", json!("address")), ("count", json!(12)), ("why", json!("so"))]),
+                row([("what", json!("a")), ("count", part("used", 2, 7)), ("why", Value::Null)]),
+            ],
+            summary: "all is well".to_owned(),
             yes: true,
             warnings: Vec::new(),
         }
     }
 
     #[test]
-    fn a_table_lines_up_and_a_wide_one_shows_more() {
-        assert_eq!(text(&sample(), Format::Table).unwrap(), "WHAT     COUNT\naddress  12\na        -\n");
+    fn a_table_lines_up_ends_with_its_summary_and_a_wide_one_shows_more() {
+        assert_eq!(text(&sample(), Format::Table).unwrap(), "WHAT     COUNT\naddress  12\na        2/7\nall is well\n");
         assert_eq!(
             text(&sample(), Format::Wide).unwrap(),
-            "WHAT     COUNT  WHY\naddress  12     so\na        -      so\n"
+            "WHAT     COUNT  WHY\naddress  12     so\na        2/7    -\nall is well\n"
         );
+        let nothing = QueryResult { rows: Vec::new(), ..sample() };
+        assert_eq!(text(&nothing, Format::Table).unwrap(), "all is well\n");
     }
 
     #[test]
-    fn several_capabilities_are_several_tables_or_one_list() {
-        let sections = ["egress", "mesh"].map(|capability| Section { capability, result: sample() });
-        let table = "WHAT     COUNT\naddress  12\na        -\n";
-        assert_eq!(text_of_all(&sections, Format::Table).unwrap(), format!("{table}\n{table}"));
+    fn several_capabilities_are_several_tables_or_one_document() {
+        let section = |capability, rows: bool, installed| {
+            let mut result = sample();
+            result.rows.retain(|_| rows);
+            Section { capability, installed, result: QueryResult { yes: installed, ..result } }
+        };
+        let sections = [
+            section("a", false, true),
+            section("egress", true, true),
+            section("ipam", false, false),
+            section("mesh", true, true),
+        ];
+        let table = "WHAT     COUNT\naddress  12\na        2/7\n";
+        assert_eq!(
+            text_of_all(&sections, Format::Table).unwrap(),
+            format!("a: all is well\n\negress: all is well\n{table}\nipam: all is well\n\nmesh: all is well\n{table}")
+        );
         let json: Value = serde_json::from_str(&text_of_all(&sections, Format::Json).unwrap()).unwrap();
-        assert_eq!((json.as_array().map(Vec::len), &json[3]["capability"]), (Some(4), &json!("mesh")));
+        assert_eq!(json["ok"], true, "what is not installed is not wrong");
+        assert_eq!(json["capabilities"][3]["capability"], "mesh");
+        assert_eq!(json["capabilities"][3]["rows"].as_array().map(Vec::len), Some(2));
+        assert_eq!(json["capabilities"][2]["installed"], false);
+        assert!(!is_yes(&sections[2..3]), "nothing is installed");
     }
 
     #[test]
-    fn json_and_yaml_say_the_same() {
+    fn json_and_yaml_say_the_same_and_numbers_are_numbers() {
         let json: Value = serde_json::from_str(&text(&sample(), Format::Json).unwrap()).unwrap();
         let yaml: Value = serde_saphyr::from_str(&text(&sample(), Format::Yaml).unwrap()).unwrap();
         assert_eq!(json, yaml);
-        assert_eq!(json[0]["count"], 12);
+        assert_eq!((&json["ok"], &json["summary"]), (&json!(true), &json!("all is well")));
+        assert_eq!((&json["rows"][0]["count"], &json["rows"][1]["count"]["used"]), (&json!(12), &json!(2)));
     }
 }

@@ -6,6 +6,7 @@
 //! two need lives in [`runtime`].
 //! `examples/tickets` is the smallest complete capability: read it first.
 
+mod applied;
 mod capability;
 pub mod cleanup;
 pub mod doctor;
@@ -20,4 +21,5 @@ pub mod mirror;
 pub mod query;
 pub mod runtime;
 
+pub use applied::Apply;
 pub use capability::{CAPABILITIES, start};

@@ -1,11 +1,13 @@
 //! The queries of `portolan plan`, `why` and `status`, over a table of capabilities. Each capability answers for its own
 //! kinds; this file finds the one to ask.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Client;
 use serde_json::Value;
 
+use crate::applied::{Apply, applied};
+use crate::doctor::Definitions;
 use crate::runtime::capability::{Capability, Kind, Why, find, names};
 use crate::runtime::query::{QueryError, QueryResult};
 
@@ -13,25 +15,41 @@ use crate::runtime::query::{QueryError, QueryResult};
 #[derive(Debug)]
 pub struct Section {
     pub capability: &'static str,
+    /// The cluster serves the kinds of ours that it uses.
+    pub installed: bool,
     pub result: QueryResult,
+}
+
+/// What would change if these objects were applied as `kubectl apply` does it.
+pub async fn plan(table: &[&Capability], client: &Client, changes: Vec<Value>) -> Result<QueryResult, QueryError> {
+    plan_applied(table, client, changes, Apply::default()).await
 }
 
 /// What would change if these objects were applied. One file may hold objects of several capabilities; objects that no
 /// capability plans are skipped with a warning, unless there are no others.
-pub async fn plan(table: &[&Capability], client: &Client, changes: Vec<Value>) -> Result<QueryResult, QueryError> {
+pub async fn plan_applied(
+    table: &[&Capability],
+    client: &Client,
+    changes: Vec<Value>,
+    apply: Apply,
+) -> Result<QueryResult, QueryError> {
     let mut planned: Vec<(&Capability, Vec<Value>)> = table.iter().map(|one| (*one, Vec::new())).collect();
     let mut skipped = BTreeSet::new();
+    let mut results: BTreeMap<String, Value> = BTreeMap::new();
     for change in changes {
-        let mut is_planned = false;
-        for (capability, theirs) in &mut planned {
-            if let Some(kind) = capability.kinds.iter().find(|kind| kind.planned && is_of(kind, &change)) {
-                theirs.push(in_default_namespace(kind, change.clone()));
-                is_planned = true;
-            }
-        }
-        if !is_planned {
+        let of = |capability: &Capability| capability.kinds.iter().find(|kind| kind.planned && is_of(kind, &change));
+        let Some(kind) = planned.iter().find_map(|(capability, _)| of(capability)) else {
             skipped.insert(change["kind"].as_str().unwrap_or("object without a kind").to_owned());
+            continue;
+        };
+        let change = in_namespace(kind, client.default_namespace(), change.clone());
+        let metadata = &change["metadata"];
+        let identity = format!("{}.{} {}/{}", kind.plural, kind.group, metadata["namespace"], metadata["name"]);
+        let result = applied(client, kind, &change, results.get(&identity), apply).await?;
+        for (_, theirs) in planned.iter_mut().filter(|(capability, _)| of(capability).is_some()) {
+            theirs.push(result.clone());
         }
+        results.insert(identity, result);
     }
     planned.retain(|(_, theirs)| !theirs.is_empty());
     if planned.is_empty() && !skipped.is_empty() {
@@ -61,12 +79,12 @@ fn is_of(kind: &Kind, object: &Value) -> bool {
     same_group && object["kind"] == kind.kind
 }
 
-/// As with kubectl, an object that names no namespace is in `default`.
-fn in_default_namespace(kind: &Kind, mut object: Value) -> Value {
+/// As with kubectl, an object that names no namespace is in that of the client.
+fn in_namespace(kind: &Kind, namespace: &str, mut object: Value) -> Value {
     if kind.namespaced
         && let Some(metadata) = object["metadata"].as_object_mut()
     {
-        metadata.entry("namespace").or_insert("default".into());
+        metadata.entry("namespace").or_insert(namespace.into());
     }
     object
 }
@@ -111,10 +129,22 @@ pub async fn status(
 ) -> Result<Vec<Section>, QueryError> {
     let mut sections = Vec::new();
     for capability in chosen(table, capability)? {
-        let result = (capability.queries.status)(client.clone()).await?;
-        sections.push(Section { capability: capability.name, result });
+        let definitions = Definitions::of(client, capability).await?;
+        let installed = definitions.has_first();
+        let mut result = if installed { (capability.queries.status)(client.clone()).await? } else { not_installed() };
+        if installed {
+            let missing = definitions.missing.iter();
+            result.warnings.extend(missing.map(|kind| format!("the cluster does not serve {}", kind.kind)));
+        }
+        sections.push(Section { capability: capability.name, installed, result });
     }
     Ok(sections)
+}
+
+fn not_installed() -> QueryResult {
+    let summary =
+        "not installed; to install its definitions: portolan crds | kubectl apply --server-side -f -".to_owned();
+    QueryResult { columns: &[], rows: Vec::new(), summary, yes: false, warnings: Vec::new() }
 }
 
 /// What the loss of a node would change, for one capability or for all that depend on nodes.
@@ -128,7 +158,7 @@ pub async fn node_loss(
     for capability in chosen(table, capability)? {
         if let Some(node_loss) = capability.queries.node_loss {
             let result = node_loss(client.clone(), node.to_owned()).await?;
-            sections.push(Section { capability: capability.name, result });
+            sections.push(Section { capability: capability.name, installed: true, result });
         }
     }
     if sections.is_empty() {
@@ -175,6 +205,6 @@ mod tests {
         assert!(is_of(&kind, &object("l7mp.io/v1")));
         assert!(is_of(&kind, &object("l7mp.io/MSM/v1")), "the mesh corrects it");
         assert!(!is_of(&kind, &object("route.openshift.io/v1")));
-        assert_eq!(in_default_namespace(&kind, object("l7mp.io/v1"))["metadata"]["namespace"], "default");
+        assert_eq!(in_namespace(&kind, "shop", object("l7mp.io/v1"))["metadata"]["namespace"], "shop");
     }
 }

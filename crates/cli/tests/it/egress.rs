@@ -24,7 +24,7 @@ fn addresses_move_when_a_node_is_not_ready_and_portolan_says_why() -> anyhow::Re
         std::thread::sleep(Duration::from_millis(50));
     }
     let why = ask(&up, "why policy default/web");
-    assert!(why.stderr.contains(&format!("leave with 10.6.1.55 through node {target}")), "{why:?}");
+    assert!(why.stdout.contains(&format!("leave with 10.6.1.55 through node {target}")), "{why:?}");
     assert!(ask(&up, "why eip 10.6.1.55").stdout.contains(&target));
     up.stop()?;
     Ok(())
@@ -43,19 +43,20 @@ fn plan_says_what_would_move_and_writes_nothing() -> anyhow::Result<()> {
     )?;
     let planned = ask(&up, &format!("plan -f {} -o json", file.display()));
     assert_eq!(planned.exit, Some(1), "something would change: {planned:?}");
-    let rows: serde_json::Value = serde_json::from_str(&planned.stdout)?;
-    let moved = rows.as_array().into_iter().flatten().find(|row| row["what"] == "10.6.1.55");
-    let moved = moved.ok_or_else(|| anyhow::anyhow!("10.6.1.55 would move: {rows}"))?;
+    let plan: serde_json::Value = serde_json::from_str(&planned.stdout)?;
+    assert_eq!(plan["ok"], false, "{plan}");
+    let moved = plan["rows"].as_array().into_iter().flatten().find(|row| row["what"] == "10.6.1.55");
+    let moved = moved.ok_or_else(|| anyhow::anyhow!("10.6.1.55 would move: {plan}"))?;
     assert_eq!((moved["change"].as_str(), moved["from"].as_str()), (Some("moves"), Some(node.as_str())));
     assert_eq!(up.kubectl("get addr 10.6.1.55 -o jsonpath={.metadata.resourceVersion}")?, version);
     std::fs::write(&file, "kind: EgressGateway\nmetadata: {name: eg1}\n")?;
     let same = ask(&up, &format!("plan -f {}", file.display()));
-    assert_eq!((same.exit, same.stdout.as_str(), same.stderr.as_str()), (Some(0), "", "nothing would change\n"));
+    assert_eq!((same.exit, same.stdout.as_str(), same.stderr.as_str()), (Some(0), "nothing would change\n", ""));
     up.stop()?;
     Ok(())
 }
 
-fn ask(up: &Up, line: &str) -> Ran {
+pub(crate) fn ask(up: &Up, line: &str) -> Ran {
     portolan(&format!("{line} --kubeconfig {}", up.folder().join("kubeconfig").display()))
 }
 

@@ -10,6 +10,7 @@ mod mesh;
 mod mirror;
 mod operator;
 mod proxy;
+mod questions;
 mod tickets;
 mod up;
 

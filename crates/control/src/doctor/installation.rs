@@ -1,6 +1,6 @@
 //! What every capability needs on a cluster: an operator that leads, its kinds, and its webhooks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,9 +9,9 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 
-use crate::runtime::capability::{Admission, Capability};
+use crate::runtime::capability::{Admission, Capability, Kind};
 use crate::runtime::doctor::Check;
 use crate::runtime::lease;
 use crate::runtime::query::QueryError;
@@ -105,33 +105,52 @@ const DEFINITIONS: &str = "definitions";
 
 /// Whether the kinds of ours that a capability uses are served. Kinds of others are its own to judge.
 pub(super) async fn definitions(client: &Client, capability: &Capability) -> Result<Vec<Check>, QueryError> {
-    let definitions = portolan_api::crds();
-    let is_ours = |name: &str| definitions.iter().any(|definition| definition.name_any() == name);
-    let mut by_group: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for kind in capability.kinds.iter().filter(|kind| is_ours(&format!("{}.{}", kind.plural, kind.group))) {
-        by_group.entry((kind.group, kind.version)).or_default().push(kind.plural);
-    }
-    let (mut checks, mut served) = (Vec::new(), 0);
-    for ((group, version), plurals) in by_group {
-        let found = match client.list_api_group_resources(&format!("{group}/{version}")).await {
-            Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
-            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-            Err(cause) => return Err(unreachable("the kinds that are served", cause)),
-        };
-        for plural in plurals {
-            if found.iter().any(|name| name == plural) {
-                served += 1;
-                continue;
-            }
-            let object = format!("CustomResourceDefinition/{plural}.{group}");
-            let advice = "install the definitions: portolan crds | kubectl apply --server-side -f -";
-            checks.push(Check::fail(DEFINITIONS, object, format!("{version} is not served"), advice));
-        }
-    }
-    if checks.is_empty() && served > 0 {
-        checks.push(Check::ok(DEFINITIONS, format!("kinds of ours that are served: {served}")));
+    let Definitions { all, missing } = Definitions::of(client, capability).await?;
+    let not_served = missing.iter().map(|kind| {
+        let object = format!("CustomResourceDefinition/{}.{}", kind.plural, kind.group);
+        let advice = "install the definitions: portolan crds | kubectl apply --server-side -f -";
+        Check::fail(DEFINITIONS, object, format!("{} is not served", kind.version), advice)
+    });
+    let mut checks: Vec<Check> = not_served.collect();
+    if checks.is_empty() && !all.is_empty() {
+        checks.push(Check::ok(DEFINITIONS, format!("kinds of ours that are served: {}", all.len())));
     }
     Ok(checks)
+}
+
+/// The kinds that a capability uses and `portolan crds` defines.
+pub(crate) struct Definitions {
+    all: Vec<&'static Kind>,
+    /// Those that the cluster does not serve.
+    pub(crate) missing: Vec<&'static Kind>,
+}
+
+impl Definitions {
+    /// Asks the cluster.
+    pub(crate) async fn of(client: &Client, capability: &Capability) -> Result<Self, QueryError> {
+        let definitions: BTreeSet<String> = portolan_api::crds().iter().map(ResourceExt::name_any).collect();
+        let is_ours = |kind: &&Kind| definitions.contains(&format!("{}.{}", kind.plural, kind.group));
+        let all: Vec<&Kind> = capability.kinds.iter().filter(is_ours).collect();
+        let mut by_group: BTreeMap<(&str, &str), Vec<&Kind>> = BTreeMap::new();
+        for kind in &all {
+            by_group.entry((kind.group, kind.version)).or_default().push(kind);
+        }
+        let mut missing = Vec::new();
+        for ((group, version), kinds) in by_group {
+            let found: Vec<String> = match client.list_api_group_resources(&format!("{group}/{version}")).await {
+                Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
+                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+                Err(cause) => return Err(unreachable("the kinds that are served", cause)),
+            };
+            missing.extend(kinds.into_iter().filter(|kind| !found.iter().any(|name| name == kind.plural)));
+        }
+        Ok(Self { all, missing })
+    }
+
+    /// Whether the cluster serves the kind that the capability is about: the first one.
+    pub(crate) fn has_first(&self) -> bool {
+        self.all.first().is_none_or(|first| self.missing.iter().all(|kind| kind.plural != first.plural))
+    }
 }
 
 const WEBHOOKS: &str = "webhooks";

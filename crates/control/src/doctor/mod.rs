@@ -11,6 +11,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+pub(crate) use installation::Definitions;
+
 use crate::query::chosen;
 use crate::runtime::capability::Capability;
 use crate::runtime::doctor::{Check, Examination, Repair, Verdict};

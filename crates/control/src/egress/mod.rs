@@ -35,6 +35,7 @@ mod startup_grace;
 mod status;
 mod validate;
 pub mod webhooks;
+mod why;
 
 pub use act::Subnets;
 pub use observe::Cache;

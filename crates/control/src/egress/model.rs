@@ -110,6 +110,11 @@ impl Model {
         (Self { planner, gateways, problems, selected, found, inside, families }, dirty)
     }
 
+    /// True for addresses of nodes, pods, services and tunnels.
+    pub(super) fn is_inside(&self, address: IpAddr) -> bool {
+        self.inside.contains(address)
+    }
+
     /// Applies changes to the model.
     pub(super) fn follow(
         &mut self,

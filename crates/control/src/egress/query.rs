@@ -1,24 +1,23 @@
-//! Queries about egress: what a change would move, why an address or policy has its node, the state of the gateways.
+//! Queries about egress: what a change would move, the state of the gateways, what the loss of a node would move.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
-use portolan_core::egress::{
-    Binding, Change, EffectivePolicies, Move, Plan, PolicyName, Winner, explain, explain_address, is_never_served,
-    resolve_overlaps,
-};
-use portolan_core::net::parse_claim_name;
+use portolan_api::well_known::conditions::READY;
+use portolan_core::egress::{Binding, Change, Move, Plan, PolicyName};
 use serde_json::{Value, json};
 
-use super::doctor;
 use super::events::because;
-use super::model::Model;
+use super::model::{Model, each_policy, namespace_labels};
+use super::observe::Cache;
 use super::snapshot::Objects;
-use super::status::{obstacles, wanted};
-use super::validate::Families;
+use super::status::{obstacles, shrunk};
+use super::validate::{Families, resolve};
+use super::{doctor, why};
 use crate::runtime::capability::{Queries, Why};
-use crate::runtime::query::{CHANGES, Column, QueryError, QueryResult, Row, column, row, wide};
+use crate::runtime::conditions::find;
+use crate::runtime::query::{CHANGES, Column, QueryError, QueryResult, Row, column, part, row};
 use crate::runtime::store::Key;
 
 /// What users can ask.
@@ -28,17 +27,22 @@ pub(super) const QUERIES: Queries = Queries {
         Why {
             words: &["eip", "addr", "addressclaim"],
             about: "an egress address",
-            explain: |client, name, _| Box::pin(why_address(client, name)),
+            explain: |client, name, _| Box::pin(why::address(client, name)),
         },
         Why {
-            words: &["policy", "egp", "egcp", "egresspolicy", "egressclusterpolicy"],
-            about: "NAMESPACE/NAME of an EgressPolicy, or NAME of an EgressClusterPolicy",
-            explain: |client, name, _| Box::pin(why_policy(client, name)),
+            words: &["policy", "egp", "egresspolicy"],
+            about: "NAMESPACE/NAME of an EgressPolicy",
+            explain: |client, name, _| Box::pin(why::policy(client, name)),
+        },
+        Why {
+            words: &["egcp", "clusterpolicy", "egressclusterpolicy"],
+            about: "NAME of an EgressClusterPolicy",
+            explain: |client, name, _| Box::pin(why::cluster_policy(client, name)),
         },
         Why {
             words: &["pod"],
             about: "NAMESPACE/NAME of a pod, and the destination of its packets",
-            explain: |client, name, destination| Box::pin(why_pod(client, name, destination)),
+            explain: |client, name, destination| Box::pin(why::pod(client, name, destination)),
         },
     ],
     status: |client| Box::pin(status(client)),
@@ -60,6 +64,7 @@ pub(super) fn difference(before: &Model, after: &Model) -> QueryResult {
     let (was, will) = (before.planner.plan(), after.planner.plan());
     let mut rows: Vec<Row> = will.moves.iter().filter(|moved| !was.moves.contains(moved)).map(move_row).collect();
     rows.extend(grants(&was, &will));
+    rows.extend(pool_rows(before, after));
     rows.extend(obstacle_rows(before, after, &will));
     for address in will.recycled.difference(&was.recycled) {
         rows.push(row([
@@ -116,6 +121,36 @@ fn grants<'a>(was: &'a Plan, will: &'a Plan) -> impl Iterator<Item = Row> + 'a {
     })
 }
 
+/// Gateways whose pool has other addresses, and those whose pool lacks addresses that are in use.
+fn pool_rows(before: &Model, after: &Model) -> Vec<Row> {
+    let size = |model: &Model, gateway: &str| {
+        model.gateways.by_name.contains_key(gateway).then(|| {
+            let counted = ["IPv4", "IPv6"].into_iter().zip(model.planner.usage(gateway).total);
+            let parts: Vec<String> =
+                counted.filter(|(_, count)| *count > 0).map(|(family, count)| format!("{count} {family}")).collect();
+            if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+        })
+    };
+    let mut rows = Vec::new();
+    for name in after.gateways.by_name.keys() {
+        let (was, will) = (size(before, name), size(after, name));
+        let shrunk = shrunk(after, name).filter(|_| shrunk(before, name).is_none());
+        if was == will && shrunk.is_none() {
+            continue;
+        }
+        let why = shrunk.map_or_else(|| "spec.ippools has other addresses".to_owned(), |problem| problem.message);
+        rows.push(row([
+            ("what", json!(format!("gateway {name}"))),
+            ("change", json!("pool")),
+            ("from", json!(was)),
+            ("to", json!(will)),
+            ("why", json!(why)),
+            ("gateway", json!(&**name)),
+        ]));
+    }
+    rows
+}
+
 fn obstacle_rows(before: &Model, after: &Model, will: &Plan) -> Vec<Row> {
     let names: BTreeSet<&PolicyName> = will.unmet.keys().chain(after.problems.keys()).collect();
     let told = |model: &Model, name: &PolicyName| {
@@ -150,132 +185,6 @@ fn obstacle_rows(before: &Model, after: &Model, will: &Plan) -> Vec<Row> {
     rows
 }
 
-const STEPS: &[Column] = &[column("step", "STEP"), column("says", "SAYS")];
-
-fn steps(texts: impl IntoIterator<Item = String>, summary: String, yes: bool) -> QueryResult {
-    let numbered = texts.into_iter().enumerate();
-    let rows = numbered.map(|(number, text)| row([("step", json!(number + 1)), ("says", json!(text))])).collect();
-    QueryResult { columns: STEPS, rows, summary, yes, warnings: Vec::new() }
-}
-
-/// Why an address is on its node.
-async fn why_address(client: Client, name: String) -> Result<QueryResult, QueryError> {
-    let address: IpAddr = name.parse().ok().or_else(|| parse_claim_name(&name)).ok_or_else(|| QueryError::Invalid {
-        what: format!("`{name}` is not an address"),
-        hint: "list them: kubectl get addr".to_owned(),
-    })?;
-    let (_, model) = Objects::read(&client).await?.model(Families::default());
-    let explained: Vec<String> = explain_address(&model.planner, address).into_iter().map(|step| step.text).collect();
-    if explained.is_empty() {
-        return Err(QueryError::NotFound {
-            what: format!("no gateway has address {address}"),
-            hint: "list the pools: kubectl get egw".to_owned(),
-        });
-    }
-    let placed = model.planner.planned(address);
-    let summary = match placed.as_ref().map(|placed| placed.record.node.as_deref()) {
-        Some(Some(node)) => format!("{address} is on node {node}"),
-        Some(None) => format!("{address} is in use, but no node is ready to hold it"),
-        None => format!("{address} is not in use"),
-    };
-    Ok(steps(explained, summary, placed.is_some()))
-}
-
-/// Why a policy has its address and node.
-async fn why_policy(client: Client, name: String) -> Result<QueryResult, QueryError> {
-    let (cache, model) = Objects::read(&client).await?.model(Families::default());
-    let policy = policy_name(&name);
-    let known = model.planner.policy(&policy).is_some() || model.problems.contains_key(&policy);
-    if !known {
-        return Err(QueryError::NotFound {
-            what: format!("there is no policy `{policy}`"),
-            hint: "name it NAMESPACE/NAME, or NAME for a cluster policy: kubectl get egp,egcp -A".to_owned(),
-        });
-    }
-    let mut texts: Vec<String> = explain(&model.planner, &policy).into_iter().map(|step| step.text).collect();
-    texts.extend(model.problems.get(&policy).map(|problem| format!("{}: {}", problem.reason, problem.message)));
-    let binding = model.planner.binding(&policy);
-    let status = wanted(&cache, &model, &policy, binding.as_ref(), 0);
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-    let yes = ready.is_some_and(|condition| condition.status == "True");
-    if let Some(condition) = ready.filter(|_| !yes) {
-        texts.push(format!("not ready: {}: {}", condition.reason, condition.message));
-    }
-    let summary = binding.map_or_else(
-        || format!("policy {policy} has no egress address"),
-        |Binding { eip, node, .. }| {
-            let with = if eip.is_none() { "its node's own address".to_owned() } else { eip.to_string() };
-            format!("pods of policy {policy} leave with {with} through node {}", node.as_deref().unwrap_or("none"))
-        },
-    );
-    Ok(steps(texts, summary, yes))
-}
-
-/// Which policy applies to a pod, and why.
-async fn why_pod(client: Client, name: String, destination: Option<String>) -> Result<QueryResult, QueryError> {
-    let destination: Option<IpAddr> = destination
-        .map(|text| {
-            text.parse().map_err(|_| QueryError::Invalid {
-                what: format!("destination `{text}` is not an address"),
-                hint: "write it like 203.0.113.7".to_owned(),
-            })
-        })
-        .transpose()?;
-    let (namespace, pod) = name.split_once('/').unwrap_or(("default", &name));
-    let key = Key { namespace: namespace.to_owned(), name: pod.to_owned() };
-    let (cache, model) = Objects::read(&client).await?.model(Families::default());
-    let Some(seen) = cache.pods.get(&key) else {
-        return Err(QueryError::NotFound {
-            what: format!("there is no pod `{key}`"),
-            hint: format!("list them: kubectl get pods -n {namespace}"),
-        });
-    };
-    let mut texts = Vec::new();
-    if seen.spec.host_network {
-        texts.push("the pod uses the host network: no policy applies, its packets have the node's address".to_owned());
-        return Ok(steps(texts, format!("packets of pod {key} have its node's address"), false));
-    }
-    let policies = model.selected.of_pod(&key);
-    texts.extend(policies.iter().map(|policy| format!("policy {policy} selects the pod")));
-    let winner = winner(&model, &key, destination);
-    let summary = match (&winner, destination) {
-        (Some(winner), _) => {
-            texts.push(winner.1.clone());
-            texts.extend(explain(&model.planner, &winner.0).into_iter().map(|step| step.text));
-            format!("policy {} applies to pod {key}", winner.0)
-        }
-        (None, Some(destination)) if !policies.is_empty() => format!("no policy of pod {key} matches {destination}"),
-        (None, _) => format!("no policy selects pod {key}"),
-    };
-    Ok(steps(texts, summary, winner.is_some()))
-}
-
-fn winner(model: &Model, pod: &Key, destination: Option<IpAddr>) -> Option<(PolicyName, String)> {
-    let members = model.selected.of_pod(pod).iter().filter_map(|policy| model.selected.overlapping(policy).cloned());
-    let flat = resolve_overlaps(&members.collect::<Vec<_>>());
-    let policy = match destination {
-        Some(destination) => served(&flat, destination)?,
-        None => flat.catch_all.clone()?,
-    };
-    let to = destination.map_or_else(|| "destinations outside the cluster".to_owned(), |address| address.to_string());
-    Some((
-        policy.clone(),
-        format!("policy {policy} wins for {to}: by priority, then destination prefix, then scope, then age"),
-    ))
-}
-
-/// The policy for a destination, whether or not the destination is inside the cluster.
-fn served(flat: &EffectivePolicies, destination: IpAddr) -> Option<PolicyName> {
-    if is_never_served(destination) {
-        return None;
-    }
-    let range = flat.ranges.iter().find(|(range, _)| range.contains(destination));
-    match range.map(|(_, winner)| winner) {
-        Some(Winner::Policy(policy)) => Some(policy.clone()),
-        Some(Winner::InsideCluster(_)) | None => flat.catch_all.clone(),
-    }
-}
-
 const GATEWAYS: &[Column] = &[
     column("gateway", "GATEWAY"),
     column("ready", "READY"),
@@ -283,43 +192,94 @@ const GATEWAYS: &[Column] = &[
     column("ipv4", "IPV4"),
     column("ipv6", "IPV6"),
     column("policies", "POLICIES"),
-    column("waiting", "WAITING"),
-    wide("problem", "PROBLEM"),
+    column("problem", "PROBLEM"),
 ];
 
-/// The state of every gateway.
+/// The policies that name a gateway, as their conditions report them.
+#[derive(Debug, Default)]
+struct Policies {
+    all: u64,
+    ready: u64,
+    /// Of the first policy that is not ready.
+    problem: Option<String>,
+}
+
+/// The state of every gateway, also of those that policies name and that do not exist.
 pub(super) async fn status(client: Client) -> Result<QueryResult, QueryError> {
-    let (_, model) = Objects::read(&client).await?.model(Families::default());
+    let (cache, model) = Objects::read(&client).await?.model(Families::default());
+    let mut policies = policies_by_gateway(&cache, &model);
     let mut rows = Vec::new();
-    for (name, checked) in &model.gateways.by_name {
-        let (usage, eligible) = (model.planner.usage(name), model.planner.ready_nodes(name));
-        let nodes = model.planner.view(name, 0).map(|view| view.nodes.len()).unwrap_or_default();
-        let problem = checked.refusal(false);
-        let ready = problem.is_none() && !eligible.is_empty();
-        let used = |family: usize| {
-            format!("{}/{}", usage.total[family].saturating_sub(usage.free[family]), usage.total[family])
-        };
+    for name in model.gateways.by_name.keys() {
+        let named = policies.remove(&**name).unwrap_or_default();
+        rows.push(gateway_row(&cache, &model, name, &named));
+    }
+    for (name, named) in policies {
+        let problem = named.problem.or_else(|| Some("there is no such gateway".to_owned()));
         rows.push(row([
-            ("gateway", json!(&**name)),
-            ("ready", json!(ready)),
-            ("nodes", json!(format!("{}/{nodes}", eligible.len()))),
-            ("ipv4", json!(used(0))),
-            ("ipv6", json!(used(1))),
-            ("policies", json!(usage.granted)),
-            ("waiting", json!(usage.waiting)),
-            ("problem", json!(problem.map(|problem| problem.message))),
+            ("gateway", json!((!name.is_empty()).then_some(name))),
+            ("ready", json!("False")),
+            ("nodes", Value::Null),
+            ("ipv4", Value::Null),
+            ("ipv6", Value::Null),
+            ("policies", part("ready", named.ready, named.all)),
+            ("problem", json!(problem)),
         ]));
     }
-    let is_healthy = |row: &&Row| row["ready"] == json!(true) && row["waiting"] == json!(0);
-    let unhealthy = rows.len() - rows.iter().filter(is_healthy).count();
+    let unhealthy = rows.iter().filter(|row| !row["problem"].is_null()).count();
     let summary = match (rows.len(), unhealthy) {
         (0, _) => "no egress gateways".to_owned(),
-        (all, 0) => format!("all {all} egress gateways are ready, and no policy waits for an address"),
+        (1, 0) => "the egress gateway and its policies are ready".to_owned(),
+        (all, 0) => format!("all {all} egress gateways and their policies are ready"),
         (all, unhealthy) => {
-            format!("{unhealthy} of {all} egress gateways are not ready, or have policies that wait for an address")
+            format!("{unhealthy} of {all} egress gateways are not ready, or have policies that are not")
         }
     };
     Ok(QueryResult { columns: GATEWAYS, rows, summary, yes: unhealthy == 0, warnings: Vec::new() })
+}
+
+fn gateway_row(cache: &Cache, model: &Model, name: &str, named: &Policies) -> Row {
+    let seen = cache.gateways.get(&Key::of_cluster(name));
+    let conditions = seen.as_ref().and_then(|seen| seen.status.as_ref()).map(|status| status.conditions.as_slice());
+    let conditions = conditions.unwrap_or_default();
+    let ready = find(conditions, READY).map_or("Unknown", |ready| ready.status.as_str());
+    let (usage, nodes) = (model.planner.usage(name), model.planner.view(name, 0).unwrap_or_default().nodes.len());
+    let used =
+        |family: usize| part("used", usage.total[family].saturating_sub(usage.free[family]), usage.total[family]);
+    row([
+        ("gateway", json!(name)),
+        ("ready", json!(ready)),
+        ("nodes", part("ready", model.planner.ready_nodes(name).len(), nodes)),
+        ("ipv4", used(0)),
+        ("ipv6", used(1)),
+        ("policies", part("ready", named.ready, named.all)),
+        ("problem", json!(unmet(conditions).or_else(|| named.problem.clone()))),
+    ])
+}
+
+/// The first condition that is not met, with its reason.
+fn unmet(conditions: &[Condition]) -> Option<String> {
+    if conditions.is_empty() {
+        return Some("no status yet: is the operator running with egress?".to_owned());
+    }
+    let unmet = conditions.iter().find(|condition| condition.status != "True")?;
+    Some(format!("{}: {}", unmet.reason, unmet.message))
+}
+
+/// By the name of the gateway; policies without one are under the empty name.
+fn policies_by_gateway(cache: &Cache, model: &Model) -> BTreeMap<String, Policies> {
+    let mut found: BTreeMap<String, Policies> = BTreeMap::new();
+    each_policy(cache, |view| {
+        let gateway = resolve(view, &namespace_labels(cache, view), &model.gateways).unwrap_or_default();
+        let named = found.entry(gateway.to_string()).or_default();
+        named.all += 1;
+        match unmet(view.status.map(|status| status.conditions.as_slice()).unwrap_or_default()) {
+            None => named.ready += 1,
+            Some(problem) => {
+                named.problem.get_or_insert_with(|| format!("policy {}: {problem}", view.name()));
+            }
+        }
+    });
+    found
 }
 
 /// Where the addresses of a node would move if it were lost.
@@ -341,12 +301,4 @@ async fn node_loss(client: Client, node: String) -> Result<QueryResult, QueryErr
         (count, homeless) => format!("losing node {node} would move {count}; {homeless} of them find no other node"),
     };
     Ok(QueryResult { columns: CHANGES, rows, summary, yes: homeless == 0, warnings: Vec::new() })
-}
-
-/// `NAMESPACE/NAME`, or the name of a cluster policy.
-fn policy_name(text: &str) -> PolicyName {
-    match text.split_once('/') {
-        Some((namespace, name)) => PolicyName { namespace: Some(namespace.into()), name: name.into() },
-        None => PolicyName { namespace: None, name: text.into() },
-    }
 }

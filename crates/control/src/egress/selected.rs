@@ -251,7 +251,8 @@ impl Scope {
     }
 }
 
-fn addresses(pod: &Pod) -> Vec<IpAddr> {
+/// The addresses of a pod.
+pub(super) fn addresses(pod: &Pod) -> Vec<IpAddr> {
     pod.status.pod_ips.iter().filter_map(|address| address.ip.parse().ok()).collect()
 }
 

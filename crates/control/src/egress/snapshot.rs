@@ -1,4 +1,4 @@
-//! All objects of a cluster, read once: for queries, and with changed objects merged in to plan what they would change.
+//! All objects of a cluster, read once: for queries, and with changed objects in their place to plan what they would change.
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -15,7 +15,7 @@ use super::model::Model;
 use super::observe::{Cache, FlapDamping};
 use super::slim::{CalicoPool, Node, Pod};
 use super::validate::Families;
-use crate::runtime::overlay::{list_all, merge_object};
+use crate::runtime::overlay::{list_all, put_object};
 use crate::runtime::query::QueryError;
 use crate::runtime::store::Store;
 
@@ -53,20 +53,20 @@ impl Objects {
         })
     }
 
-    /// Merges objects in, as applying them would: fields that they omit are kept.
+    /// Puts objects in place of those of the cluster.
     pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             let kind = change["kind"].as_str().unwrap_or_default().to_owned();
             match kind.as_str() {
-                "EgressGateway" => merge_object(&mut self.gateways, &change)?,
-                "EgressPolicy" => merge_object(&mut self.policies, &change)?,
-                "EgressClusterPolicy" => merge_object(&mut self.cluster_policies, &change)?,
-                "EgressTunnel" => merge_object(&mut self.tunnels, &change)?,
-                "EgressClusterInfo" => merge_object(&mut self.infos, &change)?,
-                "AddressClaim" => merge_object(&mut self.claims, &change)?,
-                "Node" => merge_object(&mut self.nodes, &change)?,
-                "Namespace" => merge_object(&mut self.namespaces, &change)?,
-                "Pod" => merge_object(&mut self.pods, &change)?,
+                "EgressGateway" => put_object(&mut self.gateways, &change)?,
+                "EgressPolicy" => put_object(&mut self.policies, &change)?,
+                "EgressClusterPolicy" => put_object(&mut self.cluster_policies, &change)?,
+                "EgressTunnel" => put_object(&mut self.tunnels, &change)?,
+                "EgressClusterInfo" => put_object(&mut self.infos, &change)?,
+                "AddressClaim" => put_object(&mut self.claims, &change)?,
+                "Node" => put_object(&mut self.nodes, &change)?,
+                "Namespace" => put_object(&mut self.namespaces, &change)?,
+                "Pod" => put_object(&mut self.pods, &change)?,
                 other => {
                     return Err(QueryError::Invalid {
                         what: format!("egress does not plan changes to {other}"),

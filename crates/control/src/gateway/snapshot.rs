@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::model::Model;
 use super::observe::Cache;
 use super::settings::Options;
-use crate::runtime::overlay::{list_all, merge_object};
+use crate::runtime::overlay::{list_all, put_object};
 use crate::runtime::query::QueryError;
 use crate::runtime::store::Store;
 
@@ -49,16 +49,16 @@ impl Objects {
         })
     }
 
-    /// Merges objects into those of the cluster.
+    /// Puts objects in place of those of the cluster.
     pub(super) fn overlay(&mut self, changes: &[Value]) -> Result<(), QueryError> {
         for change in changes {
             match change["kind"].as_str().unwrap_or_default() {
-                "Account" => merge_object(&mut self.accounts, change)?,
-                "NodeConfig" => merge_object(&mut self.node_configs, change)?,
-                "ServicePrefix" => merge_object(&mut self.prefixes, change)?,
-                "ServiceGroup" => merge_object(&mut self.groups, change)?,
-                "LoadBalancer" => merge_object(&mut self.load_balancers, change)?,
-                "Endpoint" => merge_object(&mut self.endpoints, change)?,
+                "Account" => put_object(&mut self.accounts, change)?,
+                "NodeConfig" => put_object(&mut self.node_configs, change)?,
+                "ServicePrefix" => put_object(&mut self.prefixes, change)?,
+                "ServiceGroup" => put_object(&mut self.groups, change)?,
+                "LoadBalancer" => put_object(&mut self.load_balancers, change)?,
+                "Endpoint" => put_object(&mut self.endpoints, change)?,
                 other => {
                     return Err(QueryError::Invalid {
                         what: format!("gateway does not plan changes to {other}"),

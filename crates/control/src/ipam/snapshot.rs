@@ -28,7 +28,7 @@ use super::observe::CLUSTER;
 use super::settings::workers;
 use super::validate;
 use crate::runtime::clock::Clock;
-use crate::runtime::overlay::{list_all, list_served, merge_object};
+use crate::runtime::overlay::{list_all, list_served, put_object};
 use crate::runtime::query::QueryError;
 
 /// Said where nothing could use an address.
@@ -90,11 +90,11 @@ impl Objects {
         })
     }
 
-    /// Merges namespaces as applying them would. New ones get the NetNamespace that OpenShift SDN would make.
+    /// Puts namespaces in place of those of the cluster. New ones get the NetNamespace that OpenShift SDN would make.
     pub(super) fn overlay(&mut self, changes: &[Value]) -> Result<(), QueryError> {
         for change in changes {
             let before = self.namespaces.len();
-            merge_object(&mut self.namespaces, change)?;
+            put_object(&mut self.namespaces, change)?;
             for namespace in &self.namespaces[before..] {
                 let netid = self.net_namespaces.iter().map(|one| one.netid).max().map_or(1, |most| most + 1);
                 let metadata = ObjectMeta { name: namespace.metadata.name.clone(), ..ObjectMeta::default() };

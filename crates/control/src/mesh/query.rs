@@ -20,7 +20,7 @@ use super::owner::{Owner, display};
 use super::snapshot::Objects;
 use crate::runtime::capability::{Queries, Why};
 use crate::runtime::conditions::find;
-use crate::runtime::query::{Column, QueryError, QueryResult, Row, column, row, wide};
+use crate::runtime::query::{Column, QueryError, QueryResult, Row, column, part, row, wide};
 
 /// What users can ask.
 pub(super) const QUERIES: Queries = Queries {
@@ -183,14 +183,15 @@ async fn why(client: Client, kind: MeshKind, text: String) -> Result<QueryResult
         rows.push(step(&place, name.as_deref(), number, &meaning));
     }
     let verdict = resolver.status(kind, &name).unwrap_or_default();
-    rows.extend(judged(&verdict));
+    let judged: Vec<Row> = judged(&verdict).into_iter().filter(|row| !is_said(&rows, row)).collect();
+    rows.extend(judged);
     for pod in resolver.proxy_pods(kind, &name) {
         rows.push(step("proxy", Some(&pod.to_string()), None, "its proxy should be programmed with it"));
     }
     let status = status_of(&cache, kind, &name).unwrap_or_default();
     let programmed = find(&status.conditions, conditions::PROGRAMMED);
     let is_programmed = programmed.is_some_and(|condition| condition.status == "True");
-    if let Some(condition) = programmed {
+    if let Some(condition) = programmed.filter(|condition| rows.iter().all(|row| row["says"] != *condition.message)) {
         rows.push(step("status", Some(&condition.reason), None, &condition.message));
     }
     let summary = match (problem(&verdict), programmed) {
@@ -201,6 +202,12 @@ async fn why(client: Client, kind: MeshKind, text: String) -> Result<QueryResult
     };
     let yes = problem(&verdict).is_none() && is_programmed;
     Ok(QueryResult { columns: STEPS, rows, summary, yes, warnings: Vec::new() })
+}
+
+/// Whether the step of a reference says already what is unmet.
+fn is_said(rows: &[Row], unmet: &Row) -> bool {
+    let Some((_, problem)) = unmet["says"].as_str().and_then(|says| says.split_once(": ")) else { return false };
+    unmet["place"] == "unmet" && rows.iter().any(|row| row["says"].as_str().is_some_and(|says| says.ends_with(problem)))
 }
 
 fn judged(verdict: &ObjectStatus) -> Vec<Row> {
@@ -300,7 +307,7 @@ fn status_row(kind: MeshKind, name: &ObjectName, status: &MeshStatus) -> Row {
         ("accepted", json!(state(status, conditions::ACCEPTED))),
         ("resolved", json!(state(status, conditions::RESOLVED_REFS))),
         ("programmed", json!(state(status, conditions::PROGRAMMED))),
-        ("proxies", json!(proxies.as_ref().map(|proxies| &proxies.summary))),
+        ("proxies", json!(proxies.as_ref().map(|proxies| part("programmed", proxies.programmed, proxies.matched)))),
         ("problem", json!(problem)),
         ("unreachable", json!(proxies.as_ref().map(|proxies| proxies.unreachable))),
         ("usedBy", json!((!used_by.is_empty()).then(|| used_by.join(", ")))),

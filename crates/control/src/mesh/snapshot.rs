@@ -1,4 +1,4 @@
-//! The objects of a cluster, read once for a query; a plan merges changes into them.
+//! The objects of a cluster, read once for a query; a plan puts changed ones in their place.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -6,17 +6,14 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::{Client, ResourceExt};
+use kube::Client;
 use portolan_api::mesh::{Route, Rule, Target, VirtualService};
 use portolan_core::mesh::control::Settings;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::observe::Cache;
 use super::pod::Pod;
-use super::validate::Written;
-use crate::runtime::overlay::{list_all, merge_object};
+use crate::runtime::overlay::{list_all, put_object};
 use crate::runtime::query::QueryError;
 use crate::runtime::store::Store;
 
@@ -48,19 +45,18 @@ impl Objects {
         })
     }
 
-    /// Merges objects into those of the cluster. The spec of a mesh object is replaced as a whole: merged, it could mix
-    /// two dialects.
+    /// Puts objects in place of those of the cluster.
     pub(super) fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             match change["kind"].as_str().unwrap_or_default() {
-                "VirtualService" => replace(&mut self.virtual_services, &change)?,
-                "Route" => replace(&mut self.routes, &change)?,
-                "Target" => replace(&mut self.targets, &change)?,
-                "Rule" => replace(&mut self.rules, &change)?,
-                "Service" => merge_object(&mut self.services, &change)?,
-                "EndpointSlice" => merge_object(&mut self.slices, &change)?,
-                "Pod" => merge_object(&mut self.pods, &change)?,
-                "Namespace" => merge_object(&mut self.namespaces, &change)?,
+                "VirtualService" => put_object(&mut self.virtual_services, &change)?,
+                "Route" => put_object(&mut self.routes, &change)?,
+                "Target" => put_object(&mut self.targets, &change)?,
+                "Rule" => put_object(&mut self.rules, &change)?,
+                "Service" => put_object(&mut self.services, &change)?,
+                "EndpointSlice" => put_object(&mut self.slices, &change)?,
+                "Pod" => put_object(&mut self.pods, &change)?,
+                "Namespace" => put_object(&mut self.namespaces, &change)?,
                 other => {
                     return Err(QueryError::Invalid {
                         what: format!("the mesh does not plan changes to {other}"),
@@ -97,18 +93,4 @@ impl Objects {
             strings: Arc::default(),
         }
     }
-}
-
-fn replace<K>(objects: &mut Vec<K>, change: &Value) -> Result<(), QueryError>
-where
-    K: Written + Clone + Serialize + DeserializeOwned,
-{
-    let (name, namespace) = (change["metadata"]["name"].as_str(), change["metadata"]["namespace"].as_str());
-    let same = |one: &&mut K| Some(one.name_any().as_str()) == name && one.namespace().as_deref() == namespace;
-    if change.get("spec").is_some()
-        && let Some(one) = objects.iter_mut().find(same)
-    {
-        one.clear();
-    }
-    merge_object(objects, change)
 }

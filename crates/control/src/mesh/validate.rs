@@ -22,8 +22,6 @@ use crate::runtime::store::Key;
 /// A kind whose spec is kept as it was written.
 pub(super) trait Written: Resource<DynamicType = ()> {
     fn written(&self) -> &Map<String, Value>;
-    /// Empties the spec.
-    fn clear(&mut self);
 }
 
 macro_rules! written {
@@ -31,9 +29,6 @@ macro_rules! written {
         $(impl Written for $kind {
             fn written(&self) -> &Map<String, Value> {
                 &self.spec.0
-            }
-            fn clear(&mut self) {
-                self.spec.0.clear();
             }
         })*
     };

@@ -25,7 +25,7 @@ use super::remote::{Google, RemoteObjects};
 use super::settings::Options;
 use super::slim::Slice;
 use super::validate::{Problem, node, source, source_slice};
-use crate::runtime::overlay::{list_all, merge_object};
+use crate::runtime::overlay::{list_all, put_object};
 use crate::runtime::query::QueryError;
 use crate::runtime::store::{Key, Store};
 use portolan_api::well_known::mirror::{MANAGED_BY as MIRROR, REMOTE};
@@ -89,16 +89,16 @@ impl Objects {
         }
     }
 
-    /// Merges objects into those of the local cluster, and reads remotes that are new by it.
+    /// Puts objects in place of those of the local cluster, and reads remotes that are new by it.
     pub(super) async fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             match change["kind"].as_str().unwrap_or_default() {
                 "RemoteCluster" => {
-                    merge_object(&mut self.remotes, &change)?;
+                    put_object(&mut self.remotes, &change)?;
                     // Its credentials may be others.
                     self.seen.remove(change["metadata"]["name"].as_str().unwrap_or_default());
                 }
-                "Service" => merge_object(&mut self.services, &change)?,
+                "Service" => put_object(&mut self.services, &change)?,
                 other => {
                     return Err(QueryError::Invalid {
                         what: format!("the mirror does not plan changes to {other}"),

@@ -1,9 +1,8 @@
-//! Reads a cluster's objects once and merges changes into them, for queries about what would happen.
+//! Reads a cluster's objects once and puts changed ones in their place, for queries about what would happen.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -30,10 +29,10 @@ where
     }
 }
 
-/// Merges an object into a list as applying it would: fields that it leaves out keep their values.
-pub fn merge_object<K>(objects: &mut Vec<K>, change: &Value) -> Result<(), QueryError>
+/// Puts an object into a list, in place of the one of its name. One without a uid is new.
+pub fn put_object<K>(objects: &mut Vec<K>, change: &Value) -> Result<(), QueryError>
 where
-    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned,
+    K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let unreadable = |cause: serde_json::Error| QueryError::Invalid {
         what: format!("a {} cannot be read: {cause}", K::kind(&())),
@@ -42,16 +41,15 @@ where
     let name = change["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let namespace = change["metadata"]["namespace"].as_str().map(str::to_owned);
     let same = |object: &&mut K| object.name_any() == name && object.namespace() == namespace;
+    let mut object: K = from_text(change).map_err(unreadable)?;
+    object.meta_mut().managed_fields = None;
     if let Some(before) = objects.iter_mut().find(same) {
-        let mut merged = serde_json::to_value(&*before).map_err(unreadable)?;
-        json_patch::merge(&mut merged, change);
-        *before = from_text(&merged).map_err(unreadable)?;
+        *before = object;
         return Ok(());
     }
-    let mut added: K = from_text(change).map_err(unreadable)?;
     let uid = format!("planned-{}-{name}", namespace.unwrap_or_default());
-    added.meta_mut().uid.get_or_insert(uid);
-    added.meta_mut().creation_timestamp.get_or_insert_with(|| Time(jiff::Timestamp::now()));
-    objects.push(added);
+    object.meta_mut().uid.get_or_insert(uid);
+    object.meta_mut().creation_timestamp.get_or_insert_with(|| Time(jiff::Timestamp::now()));
+    objects.push(object);
     Ok(())
 }

@@ -53,7 +53,7 @@ async fn one_more_line_in_the_table_runs_in_the_operator_and_answers_every_query
     assert_eq!(why.summary, format!("ticket {full} has number 1"));
     let unknown = query::why(&table, &world.client, "sailor", "x", None).await;
     let Err(QueryError::Invalid { hint, .. }) = unknown else { anyhow::bail!("there is no answer for a sailor") };
-    assert_eq!(hint, "ask for eip, policy, pod, lb, namespace, vsvc, route, target, rule, service or ticket");
+    assert_eq!(hint, "ask for eip, policy, egcp, pod, lb, namespace, vsvc, route, target, rule, service or ticket");
 
     let status = query::status(&table, &world.client, None).await?;
     let shown: Vec<&str> = status.iter().map(|section| section.capability).collect();

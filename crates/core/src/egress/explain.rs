@@ -51,9 +51,10 @@ pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<ExplainStep> {
     steps.push(step(
         ExplainTopic::Gateway,
         format!(
-            "gateway {} serves {} policies; its selector matches {candidates} nodes, {ready} of them ready; it {}",
+            "gateway {} serves {}; its selector matches {}, {ready} of them ready; it {}",
             policy.gateway,
-            state.policies,
+            counted(state.policies, "policy", "policies"),
+            counted(candidates, "node", "nodes"),
             mode(state.spec.mode)
         ),
     ));
@@ -78,9 +79,9 @@ pub fn explain(planner: &Planner, name: &PolicyName) -> Vec<ExplainStep> {
     steps
 }
 
-/// Explains where an address is; empty if it is not recorded.
+/// Explains where an address is; empty if it is neither recorded nor in a pool.
 pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
-    let Some(gateway) = planner.owners.get(&address) else { return Vec::new() };
+    let Some(gateway) = planner.owners.get(&address) else { return explain_free(planner, address) };
     let Some(state) = planner.gateways.get(gateway) else {
         return vec![step(
             ExplainTopic::Gateway,
@@ -89,7 +90,7 @@ pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
     };
     let Some((eip, allocation)) = state.pairs.eip(address).and_then(|eip| Some((eip, state.allocations.get(&eip)?)))
     else {
-        return Vec::new();
+        return explain_free(planner, address);
     };
     let mut steps =
         vec![step(ExplainTopic::Address, position(eip, gateway, state.spec.pool.rank(address), allocation.slot))];
@@ -108,8 +109,10 @@ pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
                 allocation.node.and_then(|id| state.candidates.iter().find(|candidate| candidate.node == id));
             let (load, eips) = candidate.map_or((0, 0), |candidate| (candidate.load, candidate.eips));
             let text = format!(
-                "it is on node {node}, which serves {load} policies on {eips} addresses of this gateway (epoch {}); \
+                "it is on node {node}, which serves {} on {} of this gateway (epoch {}); \
                  it stays there while the node is ready, selected and not excluded",
+                counted(load, "policy", "policies"),
+                counted(eips, "address", "addresses"),
                 allocation.epoch
             );
             steps.push(step(ExplainTopic::Node, text));
@@ -122,7 +125,7 @@ pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
             steps.push(step(ExplainTopic::Standby, text));
         }
     }
-    let mut text = format!("it serves {users} policies: ");
+    let mut text = format!("it serves {}: ", counted(users, "policy", "policies"));
     for (index, user) in planner.policies.names(allocation.users.iter().copied(), 5).into_iter().enumerate() {
         write!(text, "{}{user}", if index == 0 { "" } else { ", " }).expect("a string takes any text");
     }
@@ -131,6 +134,25 @@ pub fn explain_address(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
     }
     steps.push(step(ExplainTopic::Users, text));
     steps
+}
+
+/// An address of a pool that no policy has.
+fn explain_free(planner: &Planner, address: IpAddr) -> Vec<ExplainStep> {
+    let pools = planner.gateways.iter();
+    let mut ranks = pools.filter_map(|(gateway, state)| Some((gateway, state.spec.pool.rank(address)?)));
+    let Some((gateway, rank)) = ranks.next() else { return Vec::new() };
+    let text = format!("{address} is number {} in the pool of gateway {gateway}", rank + 1);
+    let state = if planner.world.taken.contains(&address) {
+        "it is held elsewhere or still being released: no policy can have it yet"
+    } else {
+        "it is free: a policy gets it if spec.egressIP names it, or when its turn comes"
+    };
+    vec![step(ExplainTopic::Address, text), step(ExplainTopic::Users, state.into())]
+}
+
+fn counted(count: impl fmt::Display + PartialEq + From<u8> + Copy, one: &str, many: &str) -> String {
+    let noun = if count == 1.into() { one } else { many };
+    format!("{count} {noun}")
 }
 
 fn step(topic: ExplainTopic, text: String) -> ExplainStep {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::{Api, Client, ResourceExt as _};
 use portolan_control::runtime::capability::{Queries, Why};
 use portolan_control::runtime::doctor::{Check, Examination, Repair, edit, of_status};
-use portolan_control::runtime::overlay::{list_all, merge_object};
+use portolan_control::runtime::overlay::{list_all, put_object};
 use portolan_control::runtime::query::{Column, QueryError, QueryResult, Row, column, row};
 use portolan_control::runtime::store::Key;
 use portolan_testkit::ticket::{Office, Ticket};
@@ -44,9 +44,9 @@ impl Objects {
     fn overlay(&mut self, changes: Vec<Value>) -> Result<(), QueryError> {
         for change in changes {
             if change["kind"] == "Office" {
-                merge_object(&mut self.offices, &change)?;
+                put_object(&mut self.offices, &change)?;
             } else {
-                merge_object(&mut self.tickets, &change)?;
+                put_object(&mut self.tickets, &change)?;
             }
         }
         Ok(())

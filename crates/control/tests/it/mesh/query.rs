@@ -91,7 +91,10 @@ async fn why_names_the_step_that_decided_over_each_hop_and_shows_the_normal_form
     let status = status(&world).await?;
     assert!(status.yes, "{status:#?}");
     let gateway = of_kind(&status, "VirtualService")?;
-    assert_eq!((&gateway["programmed"], &gateway["proxies"]), (&json!("True"), &json!("1/1")));
+    assert_eq!(
+        (&gateway["programmed"], &gateway["proxies"]),
+        (&json!("True"), &json!({ "programmed": 1, "total": 1 }))
+    );
     assert_eq!(status.summary, "all 2 mesh objects are programmed", "generated objects are not listed");
 
     world.apply("{apiVersion: l7mp.io/v1, kind: Route, metadata: {name: astray}, spec: {destination: nobody}}").await?;
@@ -138,7 +141,7 @@ async fn plan_says_what_each_proxy_would_be_told_whose_sessions_end_and_writes_n
 
     // a Target of the hop's name takes over from the generated one
     let own = object(
-        "{apiVersion: l7mp.io/MSM/v1, kind: Target, metadata: {name: worker-svc}, spec: {selector: {matchLabels: {app: gateway}}, cluster: {spec: {UDP: {port: 7777}}, endpoints: [{spec: {address: 10.1.2.3}}]}}}",
+        "{apiVersion: l7mp.io/MSM/v1, kind: Target, metadata: {name: worker-svc}, spec: {selector: {matchLabels: {app: gateway}}, cluster: {spec: {protocol: UDP, port: 7777}, endpoints: [{spec: {address: 10.1.2.3}}]}}}",
     )?;
     let answer = query::plan(CAPABILITIES, &world.client, vec![own]).await?;
     assert!(!answer.yes);
@@ -149,7 +152,7 @@ async fn plan_says_what_each_proxy_would_be_told_whose_sessions_end_and_writes_n
 
     // without the rule that names it nothing is generated, and the way goes
     let stub = object(
-        "{apiVersion: l7mp.io/v1, kind: VirtualService, metadata: {name: gateway-vsvc}, spec: {selector: {matchLabels: {app: gateway}}, listener: {protocol: UDP, port: 9001}}}",
+        "{apiVersion: l7mp.io/v1, kind: VirtualService, metadata: {name: gateway-vsvc}, spec: {selector: {matchLabels: {app: gateway}}, listener: {spec: {UDP: {port: 9001}}}, rules: []}}",
     )?;
     let answer = query::plan(CAPABILITIES, &world.client, vec![stub]).await?;
     let listener = change(&answer, &proxy, "delete listener")?;

@@ -342,7 +342,8 @@ fn an_explanation_tells_address_node_standby_and_users() {
         ]
     );
     assert_eq!(steps[2].text, "10.6.1.1 is number 1 in the pool of gateway g, slot 2");
-    assert_eq!(steps[5].text, "it serves 1 policies: team/p0000");
+    assert!(steps[3].text.contains("which serves 1 policy on 1 address of this gateway"), "{}", steps[3].text);
+    assert_eq!(steps[5].text, "it serves 1 policy: team/p0000");
     assert_eq!(explain_address(&planner, address("10.6.1.1")), steps[2..]);
 }
 
