@@ -4,6 +4,7 @@ mod egress;
 mod errors;
 mod gateway;
 mod generated;
+mod guides;
 mod help;
 mod ipam;
 mod mesh;
