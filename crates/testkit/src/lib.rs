@@ -4,6 +4,7 @@
 //!   binary ([`ControlPlane::shared`]); each test takes a namespace of its own on it.
 //! - [`FakeKubelet`]: nodes without machines for it, on which pods are bound, run and end.
 //! - [`cluster`]: a whole cluster of real nodes, each in namespaces of its own, and [`image`]: images for it.
+//! - [`NetworkNamespace`]: links, addresses and routes of its own; [`egress_lab`]: nodes, pods and an outside made of them.
 //! - [`FaultProxy`]: the view one replica has of an API server, with faults: lost answers, conflicts, cut
 //!   watches, a frozen view, a crash at the n-th write; and a trace of all that passed.
 //! - [`Program`]: a program that dies with the test, however that dies, and takes signals.
@@ -39,6 +40,7 @@ pub mod cluster;
 pub mod conformance;
 pub mod control_plane;
 pub mod crd;
+pub mod egress_lab;
 pub mod envoy;
 pub mod faults;
 pub mod gke;
@@ -46,6 +48,7 @@ pub mod helm;
 pub mod image;
 mod kubeconfig;
 pub mod kubelet;
+mod network_namespace;
 pub mod openshift;
 pub mod ovn;
 pub mod program;
@@ -60,5 +63,6 @@ pub use control_plane::ControlPlane;
 pub use crd::{install, install_definition};
 pub use faults::{Exchange, Fault, FaultProxy, Faults, Interference, Phase, TlsFront, WatchStep};
 pub use kubelet::FakeKubelet;
+pub use network_namespace::NetworkNamespace;
 pub use program::{Program, Signal};
 pub use reserved_address::ReservedAddress;

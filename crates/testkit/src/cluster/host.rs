@@ -5,22 +5,24 @@
 
 use std::{
     fs,
-    io::Write as _,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
 
-use crate::program::Program;
+use crate::{
+    network_namespace::{NetworkNamespace, finished},
+    program::Program,
+};
 
 /// How long the first process may take to appear.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A running host; it ends when dropped.
 pub struct Host {
-    name: String,
+    network: NetworkNamespace,
     first_process: u32,
     /// Dropped before the first process, which would take them along anyhow.
     programs: Vec<Program>,
@@ -38,14 +40,15 @@ impl Host {
         arguments.push(test_app.display().to_string());
         let unshare = Program::start(name, Path::new("unshare"), &arguments, folder)?;
         let first_process = only_child(&unshare).with_context(|| format!("{name}: {}", unshare.log_tail()))?;
-        let host = Self { name: name.to_owned(), first_process, programs: Vec::new(), _unshare: unshare };
+        let network = NetworkNamespace::of_process(name, first_process)?;
+        let host = Self { network, first_process, programs: Vec::new(), _unshare: unshare };
         host.ip(&["link set lo up"])?;
         Ok(host)
     }
 
     /// Its name, which is that of its node if it is one.
     pub fn name(&self) -> &str {
-        &self.name
+        self.network.name()
     }
 
     /// The id of its first process, for `nsenter --target`.
@@ -64,19 +67,12 @@ impl Host {
     pub fn run(&self, words: &[&str]) -> anyhow::Result<String> {
         let (program, arguments) = words.split_first().context("a command names its program")?;
         let output = self.command(program).args(arguments).output().context("starting `nsenter` failed")?;
-        finished(&format!("`{}` on {}", words.join(" "), self.name), &output)
+        finished(&format!("`{}` on {}", words.join(" "), self.name()), &output)
     }
 
-    /// Runs lines of `ip` in the host's network.
+    /// Runs lines of `ip` in the host's network alone, so that process ids in them are those of the caller.
     pub fn ip(&self, lines: &[&str]) -> anyhow::Result<()> {
-        // With the network namespace alone, so that process ids in the lines are those of the caller.
-        let mut ip = Command::new("nsenter");
-        ip.args([format!("--net=/proc/{}/ns/net", self.first_process)]).args(["ip", "-batch", "-"]);
-        let mut ip = ip.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let mut input = ip.stdin.take().context("standard input is a pipe")?;
-        input.write_all(lines.join("\n").as_bytes())?;
-        drop(input);
-        finished(&format!("ip on {}", self.name), &ip.wait_with_output()?).map(drop)
+        self.network.ip(lines)
     }
 
     /// Starts a program on the host that ends with it.
@@ -93,7 +89,7 @@ impl Host {
 
     /// A program that has ended, with the end of its log: all of them should run as long as the host.
     pub(super) fn ended(&mut self) -> Option<String> {
-        let name = &self.name;
+        let name = self.network.name();
         self.programs.iter_mut().find_map(|program| match program.ended() {
             Ok(None) => None,
             _ => Some(format!("{} on {name} has ended:\n{}", program.name(), program.log_tail())),
@@ -130,10 +126,4 @@ fn only_child(unshare: &Program) -> anyhow::Result<u32> {
 fn is_pausing(process: u32) -> bool {
     fs::read(format!("/proc/{process}/cmdline"))
         .is_ok_and(|line| line.ends_with(b"\0pause\0") && !line.starts_with(b"sh\0"))
-}
-
-fn finished(what: &str, output: &Output) -> anyhow::Result<String> {
-    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    ensure!(output.status.success(), "{what} failed ({}): {stderr}{stdout}", output.status);
-    Ok(stdout)
 }
