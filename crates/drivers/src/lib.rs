@@ -7,5 +7,6 @@ pub mod cloud;
 pub mod envoy;
 pub mod gateway;
 pub mod gke;
+pub mod kernel;
 pub mod kubeconfig;
 pub mod l7mp;

@@ -1,0 +1,11 @@
+//! The kernel driver: the contract on both back ends, the ruleset in a real kernel.
+//!
+//! All of it runs in network namespaces of the tests, as root.
+
+// `cfg(test)` is always set here; it tells clippy that helpers, too, may unwrap.
+#[cfg(test)]
+mod contract;
+#[cfg(test)]
+mod node;
+#[cfg(test)]
+mod ruleset;
