@@ -1,4 +1,4 @@
-//! The kernel driver: the contract on both back ends, the ruleset in a real kernel.
+//! The kernel driver: the contract on both back ends, the ruleset in a real kernel, and real packets through it.
 //!
 //! All of it runs in network namespaces of the tests, as root.
 
@@ -7,5 +7,7 @@
 mod contract;
 #[cfg(test)]
 mod node;
+#[cfg(test)]
+mod path;
 #[cfg(test)]
 mod ruleset;
