@@ -22,6 +22,7 @@ pub mod kinds;
 mod names;
 mod object;
 pub mod patch;
+pub mod protobuf;
 pub mod rest;
 pub mod running;
 pub mod schema;

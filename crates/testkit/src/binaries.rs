@@ -45,6 +45,11 @@ impl Binaries {
         Self::in_folder(&cached_folder()?).context("the Kubernetes binaries are not there: run `cargo xtask setup`")
     }
 
+    /// The folder with the published sources of a Go module that the programs are built of.
+    pub fn sources(module: &str) -> anyhow::Result<PathBuf> {
+        go::sources(module)
+    }
+
     /// Finds the programs or builds them, which takes some minutes once; two builds never run at a time.
     pub fn build() -> anyhow::Result<Self> {
         if variable("KUBEBUILDER_ASSETS").is_some() {

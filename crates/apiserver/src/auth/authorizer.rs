@@ -48,7 +48,9 @@ fn granted_to_all(known: bool, access: Access<'_>) -> bool {
                 |tree: &&str| path == *tree || path.strip_prefix(*tree).is_some_and(|rest| rest.starts_with('/'));
             public.contains(&path) || (known && trees.iter().any(within))
         }
-        Access::Resource { verb: "create", resource: "selfsubjectaccessreviews" | "selfsubjectreviews", .. } => known,
+        Access::Resource { verb: "create", resource, .. } => {
+            known && matches!(resource, "selfsubjectaccessreviews" | "selfsubjectrulesreviews" | "selfsubjectreviews")
+        }
         Access::Path { .. } | Access::Resource { .. } => false,
     }
 }

@@ -19,6 +19,7 @@ pub fn review(
         ("authorization.k8s.io", "selfsubjectaccessreviews") => {
             allowed(authorizer, user, &body["spec"]).map(|allowed| json!({ "allowed": allowed }))
         }
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => Ok(rules(authorizer, user)),
         _ => return None,
     };
     Some(status.map(|status| {
@@ -27,6 +28,27 @@ pub fn review(
         answer["status"] = status;
         answer
     }))
+}
+
+/// What a user may do, behind `kubectl auth can-i --list`.
+fn rules(authorizer: Authorizer, user: &User) -> Value {
+    let all = Access::Resource { verb: "*", group: "*", resource: "*", subresource: "", namespace: "", name: "" };
+    let (resources, paths) = if authorizer.allows(user, all) {
+        (json!([{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }]), json!(["*"]))
+    } else {
+        let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+        let resources = json!([
+            { "verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": reviews },
+            { "verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"] },
+        ]);
+        let roots = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz"];
+        (resources, json!([&roots[..], &["/version", "/version/"]].concat()))
+    };
+    let verbs = if paths == json!(["*"]) { "*" } else { "get" };
+    json!({
+        "resourceRules": resources, "nonResourceRules": [{ "verbs": [verbs], "nonResourceURLs": paths }],
+        "incomplete": false,
+    })
 }
 
 fn allowed(authorizer: Authorizer, user: &User, spec: &Value) -> Result<bool, Failure> {
@@ -72,6 +94,10 @@ mod tests {
         assert_eq!(ask(&admin, access, &pods).unwrap()["status"], json!({ "allowed": true }));
         assert_eq!(ask(&nobody, access, &pods).unwrap()["status"], json!({ "allowed": false }));
         assert_eq!(ask(&admin, access, &json!({})).unwrap_err().code.as_u16(), 400);
+        let rules = ("authorization.k8s.io", "selfsubjectrulesreviews");
+        let of = |user: &User| ask(user, rules, &json!({ "namespace": "x" })).unwrap()["status"].clone();
+        assert_eq!(of(&admin)["resourceRules"][0]["verbs"], json!(["*"]));
+        assert_eq!(of(&nobody)["resourceRules"][0]["verbs"], json!(["create"]));
         assert_eq!(review(Authorizer, &admin, ("authentication.k8s.io", "tokenreviews"), &json!({})), None);
     }
 }

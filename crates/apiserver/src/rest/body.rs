@@ -10,6 +10,7 @@ use tower::BoxError;
 use super::negotiate::Form;
 use crate::kinds::{Kind, typed};
 use crate::object::meta;
+use crate::protobuf;
 use crate::status::{About, Cause, Failure};
 
 /// Bytes that a body may have: 3 MiB, as in Kubernetes.
@@ -47,12 +48,14 @@ pub fn too_large() -> Failure {
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
 }
 
-/// Decodes a value. Of duplicate fields the last one counts; nesting is bounded in both encodings.
-pub fn decode(form: Form, bytes: &[u8]) -> Result<Value, Failure> {
+/// Decodes a value. Of duplicate fields the last one counts; nesting is bounded in all encodings. What names no type in
+/// protobuf is read as `otherwise`, `apiVersion` and `kind`.
+pub fn decode(form: Form, bytes: &[u8], otherwise: (&str, &str)) -> Result<Value, Failure> {
     // Broken UTF-8 is replaced, as Kubernetes does it.
     let text = String::from_utf8_lossy(bytes);
     let read = match form {
         Form::Json => serde_json::from_str(&text).map_err(|fault| fault.to_string()),
+        Form::Protobuf => protobuf::decode(bytes, otherwise).map_err(|fault| fault.to_string()),
         Form::Yaml if text.trim().is_empty() => Ok(Value::Null),
         Form::Yaml => {
             let options = serde_saphyr::options! {
@@ -70,7 +73,7 @@ pub fn decode(form: Form, bytes: &[u8]) -> Result<Value, Failure> {
 
 /// Reads an object of a kind: checks `kind` and `apiVersion`, and fills them in for built-in kinds.
 pub fn object(form: Form, bytes: &[u8], kind: &Kind) -> Result<Value, Failure> {
-    let mut body = decode(form, bytes)?;
+    let mut body = decode(form, bytes, (&kind.api_version(), &kind.kind))?;
     if body.is_null() && !kind.custom {
         // For a built-in kind this is an empty object.
         body = Value::Object(Map::new());
@@ -170,21 +173,21 @@ mod tests {
         let data = json!({ "a": "true", "n": 1.5 });
         let expected = json!({ "kind": "ConfigMap", "data": data, "none": null,
             "more": { "x": data, "t": true, "f": 1.5, "i": -3 } });
-        assert_eq!(decode(Form::Yaml, yaml), Ok(expected));
+        assert_eq!(decode(Form::Yaml, yaml, ("", "")), Ok(expected));
         for bad in ["a: [", "a: b: c", "kind: *x"] {
-            assert!(!decode(Form::Yaml, bad.as_bytes()).unwrap_err().message.contains('\n'), "{bad}");
+            assert!(!decode(Form::Yaml, bad.as_bytes(), ("", "")).unwrap_err().message.contains('\n'), "{bad}");
         }
     }
 
     #[test]
     fn hostile_bodies_are_errors_not_crashes() {
-        assert!(decode(Form::Json, "{\"a\":".repeat(100_000).as_bytes()).is_err());
-        assert!(decode(Form::Yaml, "[".repeat(100_000).as_bytes()).is_err());
+        assert!(decode(Form::Json, "{\"a\":".repeat(100_000).as_bytes(), ("", "")).is_err());
+        assert!(decode(Form::Yaml, "[".repeat(100_000).as_bytes(), ("", "")).is_err());
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
         for level in 1..12 {
             let before = format!("*a{}", level - 1);
             writeln!(bomb, "a{level}: &a{level} [{}]", vec![before; 9].join(", ")).unwrap();
         }
-        assert!(decode(Form::Yaml, bomb.as_bytes()).is_err());
+        assert!(decode(Form::Yaml, bomb.as_bytes(), ("", "")).is_err());
     }
 }

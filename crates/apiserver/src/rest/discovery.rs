@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::{Map, Value, json};
 
-use super::negotiate::{Accepted, Shape, accept};
+use super::negotiate::{Accepted, Offered, Shape, accept};
 use super::openapi;
 use super::path::Target;
 use super::route::is_namespaces;
@@ -28,7 +28,8 @@ const ORDER: [&str; 8] = [
 /// The document at a path without objects, in an encoding that the client accepts.
 pub fn answer(kinds: &[&Kind], target: &Target, wanted: Option<&str>) -> Result<(Value, Accepted), Failure> {
     let roots = matches!(target, Target::CoreVersions | Target::Groups);
-    let accepted = accept(wanted, if roots { &[Shape::Plain, Shape::Discovery] } else { &[Shape::Plain] })?;
+    let shapes: &[Shape] = if roots { &[Shape::Plain, Shape::Discovery] } else { &[Shape::Plain] };
+    let accepted = accept(wanted, Offered::text(shapes))?;
     let aggregates = accepted.shape == Shape::Discovery;
     let document = match target {
         Target::Version => Some(version()),
@@ -55,7 +56,7 @@ pub fn answer(kinds: &[&Kind], target: &Target, wanted: Option<&str>) -> Result<
             let kinds: Vec<&Kind> = kinds.iter().filter(of_version).copied().collect();
             (!kinds.is_empty()).then(|| openapi::document(&kinds))
         }
-        Target::Health | Target::Objects(_) | Target::NotFound => None,
+        Target::Health | Target::OpenApiV2 | Target::Objects(_) | Target::NotFound => None,
     };
     document.map(|document| (document, accepted)).ok_or_else(Failure::no_such_path)
 }

@@ -11,12 +11,12 @@ use serde_json::json;
 
 use super::body::{self, Body, boxed, collect};
 use super::call::{Call, header_text};
-use super::negotiate::{self, Accepted};
+use super::negotiate::{self, Accepted, Offered};
 use super::options::{ListOptions, Query};
 use super::path::{self, ResourcePath, Target};
 use super::response::{self, Reply};
 use super::route::{self, Verb};
-use super::{create, delete, discovery, patch, read, update, watching};
+use super::{create, delete, discovery, openapi_v2, patch, read, update, watching};
 use crate::auth::{Access, User, review};
 use crate::state::ServerState;
 use crate::status::Failure;
@@ -60,6 +60,10 @@ fn document(server: &ServerState, target: &Target, head: &Parts, user: &User) ->
         return Ok(response::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"));
     }
     let served = server.served();
+    if *target == Target::OpenApiV2 {
+        let (document, content_type) = openapi_v2::answer(&served.kinds(), header_text(&head.headers, header::ACCEPT))?;
+        return Ok(response::bytes(StatusCode::OK, content_type, document));
+    }
     let (document, accepted) = discovery::answer(&served.kinds(), target, header_text(&head.headers, header::ACCEPT))?;
     Ok(response::value(StatusCode::OK, &document, accepted))
 }
@@ -98,7 +102,8 @@ async fn objects(
     let served = server.served().get(&place.group, &place.version, &place.resource).cloned();
     let served = served.ok_or_else(Failure::no_such_path)?;
     let (verb, subresource) = route::resolve(&served.kind, place, &head.method)?;
-    let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), negotiate::OBJECTS)?;
+    let offered = Offered { shapes: negotiate::OBJECTS, protobuf: !served.kind.custom };
+    let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), offered)?;
     let (headers, now) = (&head.headers, server.clock.now());
     let warnings = Mutex::new(served.kind.warning.iter().cloned().collect());
     let call = Call { server, served, user, headers, query, namespace, name, subresource, accepted, now, warnings };
@@ -121,11 +126,12 @@ async fn reviewed(
     body: Body,
 ) -> Result<Response<Body>, Failure> {
     let form = negotiate::content(header_text(&head.headers, header::CONTENT_TYPE))?;
-    let asked = body::decode(form, &collect(body).await?)?;
+    let asked = body::decode(form, &collect(body).await?, ("", ""))?;
     let which = (place.group.as_str(), place.resource.as_str());
     let answered = review(server.authorizer, user, which, &asked);
     let answered = answered.ok_or_else(Failure::no_such_path)??;
-    let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), negotiate::OBJECTS)?;
+    let offered = Offered { shapes: negotiate::OBJECTS, protobuf: true };
+    let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), offered)?;
     Ok(response::value(StatusCode::CREATED, &answered, accepted))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! handler: path -> route -> options, negotiate, select
-//!           |-> discovery, openapi
+//!           |-> discovery, openapi, openapi_v2
 //!           |-> read, watching -------------------------------------------> response, table
 //!           `-> create, update, patch, scale, delete -> pipeline, webhooks -> response
 //! ```
@@ -17,6 +17,7 @@ mod handler;
 pub mod jsonpath;
 pub mod negotiate;
 pub mod openapi;
+pub mod openapi_v2;
 pub mod options;
 mod patch;
 pub mod path;

@@ -270,7 +270,7 @@ impl DeleteOptions {
                 ..RawDeleteOptions::default()
             }
         } else {
-            serde_json::from_value(decode(form, body)?)
+            serde_json::from_value(decode(form, body, ("v1", "DeleteOptions"))?)
                 .map_err(|fault| Failure::bad_request(format!("the body is no DeleteOptions: {fault}")))?
         };
         if let Some(kind) = written.kind.filter(|kind| !matches!(kind.as_str(), "" | "DeleteOptions")) {

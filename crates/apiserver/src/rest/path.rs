@@ -21,6 +21,8 @@ pub enum Target {
     Group(String),
     /// `/api/v1` (the empty group) and `/apis/G/V`
     Resources { group: String, version: String },
+    /// `/openapi/v2`
+    OpenApiV2,
     /// `/openapi/v3`
     OpenApiIndex,
     /// `/openapi/v3/apis/G/V`: the rest of the path, such as `api/v1`
@@ -53,6 +55,7 @@ pub fn parse(path: &str) -> Target {
     match segments.as_slice() {
         ["version"] => Target::Version,
         ["livez" | "readyz" | "healthz"] => Target::Health,
+        ["openapi", "v2"] => Target::OpenApiV2,
         ["openapi", "v3"] => Target::OpenApiIndex,
         ["openapi", "v3", document @ ..] => Target::OpenApiDocument(document.join("/")),
         ["api"] => Target::CoreVersions,
@@ -153,7 +156,8 @@ mod tests {
         assert_eq!(parse("/apis/apps/"), Target::Group("apps".to_owned()));
         assert_eq!(parse("/api/v1/"), Target::Resources { group: String::new(), version: "v1".to_owned() });
         assert_eq!(parse("/openapi/v3/api/v1"), Target::OpenApiDocument("api/v1".to_owned()));
-        for nowhere in ["/openapi/v2", "/", "", "/livez/ping"] {
+        assert_eq!(parse("/openapi/v2"), Target::OpenApiV2);
+        for nowhere in ["/openapi/v1", "/", "", "/livez/ping"] {
             assert_eq!(parse(nowhere), Target::NotFound, "{nowhere}");
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::body::{Body, boxed};
 use super::call::Call;
-use super::negotiate::{self, Accepted, Shape};
+use super::negotiate::{self, Accepted, Form, Shape};
 use super::table::{self, Include, Style};
 use super::untyped;
 use crate::kinds::Kind;
@@ -42,7 +42,11 @@ pub(super) fn response(call: &Call<'_>, said: Reply) -> Result<Response<Body>, F
                 None => response(call, Reply::Object { code, object: ServerState::decode(kind, &entry)? }),
             };
         }
-        Reply::Stream(body) => return Ok(typed(Response::new(body), accepted.content_type())),
+        Reply::Stream(body) => {
+            let protobuf = accepted.form == Form::Protobuf;
+            let content_type = if protobuf { negotiate::PROTOBUF_STREAM } else { accepted.content_type() };
+            return Ok(typed(Response::new(body), content_type));
+        }
         Reply::Object { code, object } if object["kind"] == "Status" && object["apiVersion"] == "v1" => (code, object),
         Reply::Object { code, object } => match accepted.shape {
             Shape::Table => (code, table::table(kind, std::slice::from_ref(&object), &object["metadata"], style)),
@@ -110,7 +114,10 @@ fn verbatim_list(kind: &Kind, metadata: &Value, items: &[Arc<Entry>]) -> Option<
 
 /// A response with a value.
 pub(super) fn value(code: StatusCode, value: &Value, accepted: Accepted) -> Response<Body> {
-    bytes(code, accepted.content_type(), negotiate::encode(value, accepted.form))
+    match negotiate::encode(value, accepted.form) {
+        Some(encoded) => bytes(code, accepted.content_type(), encoded),
+        None => bytes(code, Accepted::JSON.content_type(), format!("{value}\n")),
+    }
 }
 
 /// The response of a failure; it has one shape whatever the client accepts.

@@ -1,9 +1,10 @@
 //! The `scale` subresource: the replica count of a workload as an object of its own.
 
+use http::header;
 use serde_json::{Value, json};
 
 use super::body::decode;
-use super::negotiate::Form;
+use super::negotiate;
 use super::pipeline::{FieldManagement, WriteRequest};
 use super::response::Reply;
 use crate::kinds::Kind;
@@ -35,7 +36,8 @@ pub(super) fn read(kind: &Kind, object: &Value) -> Result<Value, Failure> {
 
 /// `PUT` of a Scale.
 pub(super) async fn update(write: &WriteRequest<'_, '_>, bytes: &[u8]) -> Result<Reply, Failure> {
-    let asked = decode(Form::Json, bytes)?;
+    let form = negotiate::content(write.call.header(header::CONTENT_TYPE))?;
+    let asked = decode(form, bytes, ("autoscaling/v1", "Scale"))?;
     scaled(write, |_| Ok(asked.clone())).await
 }
 

@@ -1,5 +1,4 @@
-//! Watches: a stream of events, one JSON object per line.
-//!
+//! Watches: a stream of events, one JSON object per line, or in protobuf each with its length before it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +13,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::body::boxed;
 use super::call::Call;
-use super::negotiate::{Form, Shape};
+use super::negotiate::{Accepted, Form, Shape};
 use super::options::{ListOptions, revision};
 use super::response::{Reply, verbatim};
 use super::table::{self, Include, Style};
 use crate::clock::Clock;
 use crate::crd::ServedKind;
 use crate::object::set_meta;
+use crate::protobuf;
 use crate::state::ServerState;
 use crate::status::Failure;
 use crate::store::{Entry, Event, Expired, Watch};
@@ -33,11 +33,11 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Opens a watch.
 pub(super) fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Reply, Failure> {
-    if call.accepted.form != Form::Json {
+    if call.accepted.form == Form::Yaml {
         return Err(Failure::new(
             http::StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
-            "watches are available in JSON only",
+            "watches are available in JSON and protobuf only",
         ));
     }
     let store = &call.server.store;
@@ -62,7 +62,7 @@ pub(super) fn watch(call: &Call<'_>, options: &ListOptions) -> Result<Reply, Fai
         watch,
         first: first.into_iter(),
         mark_end: options.send_initial_events && options.bookmarks,
-        shape: call.accepted.shape,
+        accepted: call.accepted,
         include: Include::parse(&call.query)?,
         headers: true,
         next_bookmark: now + BOOKMARKS_EVERY,
@@ -86,7 +86,7 @@ struct Events {
     first: std::vec::IntoIter<Arc<Entry>>,
     /// Whether a bookmark marks the end of those.
     mark_end: bool,
-    shape: Shape,
+    accepted: Accepted,
     include: Include,
     /// Only the first table has column definitions.
     headers: bool,
@@ -126,7 +126,7 @@ impl Events {
                 }
                 Err(expired) => {
                     self.over = true;
-                    return Some(line("ERROR", too_old(&expired).to_json().to_string().as_bytes()));
+                    return Some(encoded(self.accepted.form, "ERROR", &too_old(&expired).to_json()));
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Events {
     fn encode(&mut self, event: &Event) -> Option<Bytes> {
         let sees_all = self.options.select_all();
         if sees_all
-            && self.shape == Shape::Plain
+            && self.accepted == Accepted::JSON
             && let Some(json) = verbatim(&self.served.kind, &event.entry)
         {
             let kind = match &event.before {
@@ -181,7 +181,7 @@ impl Events {
     }
 
     fn line(&mut self, kind: &str, object: Value) -> Bytes {
-        let shown = match self.shape {
+        let shown = match self.accepted.shape {
             Shape::Table => {
                 let style = Style { include: self.include, headers: self.headers, now: self.clock.now() };
                 self.headers = false;
@@ -190,12 +190,20 @@ impl Events {
             Shape::Partial | Shape::PartialList => table::partial(&object),
             Shape::Plain | Shape::Discovery => object,
         };
-        line(kind, shown.to_string().as_bytes())
+        encoded(self.accepted.form, kind, &shown)
     }
 }
 
 fn too_old(expired: &Expired) -> Failure {
     Failure::expired(expired.to_string())
+}
+
+/// An event in the encoding of the client.
+fn encoded(form: Form, kind: &str, object: &Value) -> Bytes {
+    match (form == Form::Protobuf).then(|| protobuf::encode(object)).flatten() {
+        Some(encoded) => protobuf::watch_event(kind, &encoded).into(),
+        None => line(kind, object.to_string().as_bytes()),
+    }
 }
 
 /// The type comes first: streaming clients rely on it.

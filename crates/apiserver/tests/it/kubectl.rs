@@ -113,9 +113,10 @@ fn kubectl_works_on_the_embedded_server_with_a_data_folder() {
 /// Everything a user does with kubectl, from a new kind to a namespace's end.
 fn session(kubeconfig: &Path) {
     let user = User::new(kubeconfig);
-    // By apply: `create namespace` speaks protobuf, which the embedded server does not.
-    let namespace = user.file("namespace.yaml", "{ apiVersion: v1, kind: Namespace, metadata: { name: port } }");
-    assert_eq!(user.does(&["apply", "-f", &namespace]), "namespace/port created\n");
+    assert_eq!(user.does(&["create", "namespace", "port"]), "namespace/port created\n");
+    objects_are_created_from_flags(&user);
+    rights_are_told(&user);
+    a_list_is_applied(&user);
     a_kind_is_made(&user);
     objects_are_applied_and_shown(&user);
     kinds_are_explained_and_listed(&user);
@@ -129,6 +130,45 @@ fn session(kubeconfig: &Path) {
     bad_objects_are_refused(&user);
     tells_its_version(&user);
     everything_ends(&user);
+}
+
+/// These commands send protobuf.
+fn objects_are_created_from_flags(user: &User) {
+    for (command, created) in [
+        ("configmap sails --from-literal=main=up", "configmap/sails created\n"),
+        ("secret generic cargo --from-literal=gold=yes", "secret/cargo created\n"),
+        ("serviceaccount sailor", "serviceaccount/sailor created\n"),
+        ("deployment mast --image=mast:1 --replicas=0", "deployment.apps/mast created\n"),
+        ("service clusterip hull --tcp=80", "service/hull created\n"),
+        ("role watch --verb=get --resource=pods", "role.rbac.authorization.k8s.io/watch created\n"),
+        ("rolebinding watch --role=watch --user=me", "rolebinding.rbac.authorization.k8s.io/watch created\n"),
+    ] {
+        let arguments: Vec<&str> = std::iter::once("create").chain(command.split(' ')).collect();
+        assert_eq!(user.does(&arguments), created);
+        let again = user.fails(&arguments);
+        assert!(again.contains(" already exists"), "{again}");
+    }
+    let gold = user.does(&["get", "secret", "cargo", "-o", "jsonpath={.data.gold} {.type}"]);
+    assert_eq!(gold, "eWVz Opaque");
+    let mast = user.does(&["get", "deployment", "mast", "-o", "jsonpath={.spec.replicas} {.spec.strategy.type}"]);
+    assert_eq!(mast, "0 RollingUpdate");
+}
+
+fn rights_are_told(user: &User) {
+    assert_eq!(user.does(&["auth", "can-i", "create", "pods"]), "yes\n");
+    let all = user.does(&["auth", "can-i", "--list"]);
+    assert!(all.lines().any(|line| words(line) == ["*.*", "[]", "[]", "[*]"]), "{all}");
+    let groups = user.does(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.groups}"]);
+    assert!(groups.contains("system:masters"), "{groups}");
+}
+
+fn a_list_is_applied(user: &User) {
+    let map = |name: &str| format!("- {{ apiVersion: v1, kind: ConfigMap, metadata: {{ name: {name} }} }}\n");
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{}{}", map("port-side"), map("starboard"));
+    let applied = user.does(&["apply", "-f", &user.file("list.yaml", &list)]);
+    assert_eq!(applied, "configmap/port-side created\nconfigmap/starboard created\n");
+    let raw = user.does(&["get", "--raw", "/openapi/v2"]);
+    assert!(raw.starts_with('{') && raw.contains("\"swagger\":\"2.0\""), "{}", &raw[..raw.len().min(200)]);
 }
 
 fn a_kind_is_made(user: &User) {

@@ -13,3 +13,5 @@ mod hostile;
 mod in_process;
 #[cfg(test)]
 mod kubectl;
+#[cfg(test)]
+mod messages;

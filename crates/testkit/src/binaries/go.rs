@@ -1,15 +1,15 @@
-//! Runs `go build`, with its progress on standard error.
+//! Runs `go build`, with its progress on standard error, and finds the sources of modules.
 
 use std::{
     collections::VecDeque,
     io::{self, BufRead, BufReader, IsTerminal, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::{GO_MODULE, kubernetes_version};
 
@@ -50,6 +50,19 @@ pub(super) fn build(output: &Path) -> anyhow::Result<()> {
         bail!("`go build` in {GO_MODULE} failed ({status}):\n{}", tail.into_iter().collect::<Vec<_>>().join("\n"));
     }
     Ok(())
+}
+
+/// The folder with the sources of a Go module that the Kubernetes programs are built of, downloaded if need be.
+pub(super) fn sources(module: &str) -> anyhow::Result<PathBuf> {
+    let go = |arguments: &[&str]| {
+        let output = Command::new("go").args(arguments).current_dir(GO_MODULE).output();
+        let output = output.context("starting `go` failed: install Go 1.26 or later from https://go.dev/dl/")?;
+        ensure!(output.status.success(), "go {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        anyhow::Ok(output.stdout)
+    };
+    go(&["mod", "download", module])?;
+    let folder = String::from_utf8(go(&["list", "-m", "-f", "{{.Dir}}", module])?)?;
+    Ok(PathBuf::from(folder.trim()))
 }
 
 /// Writes progress until the compiler has closed its output, and returns the end of that output.

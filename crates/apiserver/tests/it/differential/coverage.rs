@@ -20,7 +20,7 @@ const CHECKLIST: &str = "
     option fieldValidation=Strict, option fieldValidation=Warn, option fieldValidation=Ignore,
     option propagationPolicy=Orphan, option propagationPolicy=Background, option propagationPolicy=Foreground,
     option gracePeriodSeconds, option timeoutSeconds, option sendInitialEvents, option allowWatchBookmarks,
-    subresource status, subresource scale, body yaml,
+    subresource status, subresource scale, body yaml, answer protobuf, watch protobuf,
     accept Table, accept PartialObjectMetadata, accept PartialObjectMetadataList, accept yaml,
     accept APIGroupDiscoveryList,
     event ADDED, event MODIFIED, event DELETED, event BOOKMARK, event ERROR,
@@ -57,6 +57,9 @@ impl Coverage {
             self.see_request(step);
         }
         let body = &answer["body"];
+        if answer["type"][0].as_str().is_some_and(|kind| kind.contains("protobuf")) {
+            self.saw(if step.watch.is_some() { "watch" } else { "answer" }, "protobuf");
+        }
         let code = answer["code"].as_u64().unwrap_or(0);
         if let Some(reason) = body["reason"].as_str().filter(|_| code >= 400) {
             self.saw("reason", reason);

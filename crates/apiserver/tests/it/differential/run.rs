@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use http::{Request, header};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
+use portolan_apiserver::protobuf;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -18,6 +19,8 @@ use super::{
 const LIMIT: Duration = Duration::from_mins(3);
 /// How long after the last expected event of a watch an unexpected one is waited for.
 const QUIET: Duration = Duration::from_millis(150);
+/// What Go's clients prefer for built-in kinds.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// How often `until` asks.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -30,9 +33,17 @@ pub(crate) struct StoryRunner {
     run: String,
 }
 
+/// How a story speaks of built-in kinds, where its steps do not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Protobuf,
+}
+
 /// The state of a running story.
 struct StoryRun<'a> {
     server: &'a Server,
+    encoding: Encoding,
     names: BTreeMap<String, String>,
     watches: BTreeMap<String, Watch>,
     normal: Normal,
@@ -43,6 +54,7 @@ struct Watch {
     body: Body,
     rest: Vec<u8>,
     ended: bool,
+    encoding: Encoding,
 }
 
 impl StoryRunner {
@@ -57,13 +69,15 @@ impl StoryRunner {
     }
 
     /// The answers of one story, step by step, with common names for what must differ.
-    pub(crate) async fn run(&self, story: &Story, number: usize) -> Vec<Value> {
-        let id = format!("{}{}{number:03}", self.side, self.run);
+    pub(crate) async fn run(&self, story: &Story, number: usize, encoding: Encoding) -> Vec<Value> {
+        let pass = if encoding == Encoding::Protobuf { "p" } else { "" };
+        let id = format!("{}{}{number:03}{pass}", self.side, self.run);
         let namespace = format!("story-{id}");
         let made = self.send("POST", "/api/v1/namespaces", json!({ "metadata": { "name": namespace } })).await;
         assert_eq!(made, 201, "the namespace {namespace} was not made");
         let mut run = StoryRun {
             server: &self.server,
+            encoding,
             normal: Normal::new(&namespace, &id),
             names: [("{ns}".to_owned(), namespace), ("{id}".to_owned(), id)].into(),
             watches: BTreeMap::new(),
@@ -164,34 +178,45 @@ impl StoryRun<'_> {
             answer["warnings"] = json!(warnings);
         }
         if let (Some(name), 200) = (&step.watch, code) {
-            let watch = Watch { body: response.into_body(), rest: Vec::new(), ended: false };
+            let encoding = encoding_of(&answer);
+            let watch = Watch { body: response.into_body(), rest: Vec::new(), ended: false, encoding };
             self.watches.insert(name.clone(), watch);
             return Ok(answer);
         }
         let is_yaml = content_type.iter().any(|kind| kind.contains("yaml"));
         let bytes = response.into_body().collect().await?.to_bytes();
-        answer["body"] = parsed(&bytes, is_yaml);
+        answer["body"] = match encoding_of(&answer) {
+            Encoding::Protobuf => decoded(&bytes),
+            Encoding::Json => parsed(&bytes, is_yaml),
+        };
         Ok(answer)
     }
 
     fn request(&self, step: &Step) -> anyhow::Result<Request<Body>> {
         let mut request = Request::builder().method(step.method()).uri(escaped(&self.filled(step.target())));
         let accept = step.accept.as_deref().unwrap_or("application/json");
-        request = request.header(header::ACCEPT, accept);
+        // Go's clients, too, name JSON as well, for what has no messages.
+        let binary = (self.encoding == Encoding::Protobuf && !accept.contains("Table"))
+            .then(|| format!("{},{accept}", accept.replace("application/json", PROTOBUF)));
+        request = request.header(header::ACCEPT, binary.as_deref().unwrap_or(accept));
         request = request.header(header::USER_AGENT, step.agent.as_deref().unwrap_or("stories/1.0"));
         for (name, value) in &step.headers {
             request = request.header(name, self.filled(value));
         }
         let body = match (&step.body, &step.raw) {
-            (Some(body), _) => Some(self.filled_value(body).to_string()),
-            (None, Some(raw)) => Some(self.filled(raw)),
+            (Some(body), _) => Some(self.filled_value(body).to_string().into_bytes()),
+            (None, Some(raw)) => Some(self.filled(raw).into_bytes()),
             (None, None) => None,
         };
-        match step.content_type.as_deref().or(body.is_some().then_some("application/json")) {
+        let binary = step.body.as_ref().filter(|_| self.encoding == Encoding::Protobuf && step.content_type.is_none());
+        let binary = binary.and_then(|body| protobuf::encode(&self.filled_value(body)));
+        let unnamed = if binary.is_some() { PROTOBUF } else { "application/json" };
+        let body = binary.or(body);
+        match step.content_type.as_deref().or(body.is_some().then_some(unnamed)) {
             Some("none") | None => {}
             Some(kind) => request = request.header(header::CONTENT_TYPE, kind),
         }
-        Ok(request.body(Body::from(body.unwrap_or_default().into_bytes()))?)
+        Ok(request.body(Body::from(body.unwrap_or_default()))?)
     }
 
     async fn events(&mut self, name: &str, step: &Step) -> Value {
@@ -239,9 +264,13 @@ impl Watch {
     /// The next event, or none when the server has ended the watch.
     async fn next(&mut self) -> Option<Value> {
         loop {
-            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.rest.drain(..=end).collect();
-                let event = parsed(&line, false);
+            let end = match (self.encoding, self.rest.split_first_chunk()) {
+                (Encoding::Json, _) => self.rest.iter().position(|byte| *byte == b'\n').map(|end| end + 1),
+                (Encoding::Protobuf, length) => length.map(|(length, _)| 4 + u32::from_be_bytes(*length) as usize),
+            };
+            if let Some(end) = end.filter(|end| *end <= self.rest.len()) {
+                let line: Vec<u8> = self.rest.drain(..end).collect();
+                let event = if self.encoding == Encoding::Json { parsed(&line, false) } else { event(&line[4..]) };
                 if is_plain_bookmark(&event) {
                     continue;
                 }
@@ -270,6 +299,62 @@ fn parsed(bytes: &[u8], is_yaml: bool) -> Value {
     let text = String::from_utf8_lossy(bytes);
     let read = if is_yaml { serde_saphyr::from_str(&text).ok() } else { serde_json::from_str(&text).ok() };
     read.unwrap_or_else(|| text.into_owned().into())
+}
+
+/// What a body is encoded in, by the answer's content type.
+fn encoding_of(answer: &Value) -> Encoding {
+    let is_binary = answer["type"][0].as_str().is_some_and(|kind| kind.starts_with(PROTOBUF));
+    if is_binary { Encoding::Protobuf } else { Encoding::Json }
+}
+
+/// An object in protobuf, without its empty values: Go writes them where it cannot tell them from none.
+fn decoded(bytes: &[u8]) -> Value {
+    let mut object = protobuf::decode(bytes, ("", "")).unwrap_or_else(|fault| fault.to_string().into());
+    drop_empty(&mut object);
+    object
+}
+
+/// An event of a watch in protobuf: its type, and the object within two messages.
+fn event(frame: &[u8]) -> Value {
+    let fields = |bytes: &[u8]| -> BTreeMap<u8, Vec<u8>> {
+        let (mut fields, mut rest) = (BTreeMap::new(), bytes);
+        while let Some((tag, after)) = rest.split_first() {
+            let (mut length, mut shift, mut after) = (0_usize, 0, after);
+            while let Some((byte, more)) = after.split_first() {
+                length |= usize::from(byte & 0x7f) << shift;
+                (shift, after) = (shift + 7, more);
+                if byte < &0x80 {
+                    break;
+                }
+            }
+            let (value, more) = after.split_at(length);
+            fields.insert(tag >> 3, value.to_vec());
+            rest = more;
+        }
+        fields
+    };
+    let event = fields(frame);
+    let object = fields(&event[&2]);
+    json!({ "type": String::from_utf8_lossy(&event[&1]), "object": decoded(&object[&1]) })
+}
+
+fn drop_empty(value: &mut Value) {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Bool(yes) => !yes,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    };
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        Value::Object(fields) => {
+            fields.values_mut().for_each(drop_empty);
+            fields.retain(|_, value| !is_empty(value));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Writes out every `@(text*count)`.

@@ -43,6 +43,15 @@ pub(crate) struct Story {
     pub(crate) steps: Vec<Step>,
 }
 
+impl Story {
+    /// Whether it runs in protobuf as well: not when it waits for a time to pass, and not without built-in kinds.
+    pub(crate) fn has_two_encodings(&self) -> bool {
+        let waits = |step: &Step| step.end || step.accept.as_deref().is_some_and(|accept| accept.contains("yaml"));
+        let is_built_in = |step: &Step| !step.path().contains(".test/") && step.path().contains("/v1/");
+        !self.steps.iter().any(waits) && self.steps.iter().any(is_built_in)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
