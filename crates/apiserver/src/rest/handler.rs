@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::body::{self, Body, boxed, collect};
 use super::call::{Call, header_text};
-use super::negotiate::{self, Accepted, Offered};
+use super::negotiate::{self, Accepted, Form, Offered, Shape};
 use super::options::{ListOptions, Query};
 use super::path::{self, ResourcePath, Target};
 use super::response::{self, Reply};
@@ -33,7 +33,13 @@ pub(crate) async fn handle(
         (Ok(user), Target::Objects(place)) => objects(server, &place, &head, body, &user).await,
         (Ok(user), target) => document(server, &target, &head, &user),
     };
-    answered.unwrap_or_else(|failure| response::status(&failure, Accepted::JSON))
+    answered.unwrap_or_else(|failure| {
+        // A refusal has messages, whatever was asked for.
+        let offered = Offered { shapes: &[Shape::Plain], protobuf: true };
+        let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), offered);
+        let protobuf = accepted.ok().filter(|accepted| accepted.form == Form::Protobuf);
+        response::status(&failure, protobuf.unwrap_or(Accepted::JSON))
+    })
 }
 
 /// Creates a namespace that must always exist.

@@ -9,7 +9,7 @@ use crate::kinds::Kind;
 use crate::protobuf;
 use crate::status::Failure;
 
-/// The two names of the protobuf encoding, the first of which old clients use.
+/// The two names of the protobuf encoding. The first is asked for by old clients, and no valid `Content-Type`.
 const PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
@@ -19,8 +19,8 @@ const PROTOBUF: [&str; 2] = [
 pub fn answer(kinds: &[&Kind], wanted: Option<&str>) -> Result<(Vec<u8>, &'static str), Failure> {
     let wanted = wanted.filter(|wanted| !wanted.is_empty()).unwrap_or("*/*");
     for choice in wanted.split(',').map(|choice| choice.split(';').next().unwrap_or_default().trim()) {
-        if let Some(name) = PROTOBUF.into_iter().find(|name| *name == choice) {
-            return Ok((protobuf::encode_openapi(&document(kinds)), name));
+        if PROTOBUF.contains(&choice) {
+            return Ok((protobuf::encode_openapi(&document(kinds)), PROTOBUF[1]));
         }
         if matches!(choice, "application/json" | "application/*" | "*/*") {
             return Ok((document(kinds).to_string().into_bytes(), Accepted::JSON.content_type()));
@@ -131,7 +131,7 @@ mod tests {
         let widget = widget();
         let ask = |wanted| answer(&[&widget], Some(wanted)).map(|(_, type_)| type_);
         for name in PROTOBUF {
-            assert_eq!(ask(name), Ok(name));
+            assert_eq!(ask(name), Ok(PROTOBUF[1]));
         }
         assert_eq!(ask("application/json, */*"), Ok("application/json"));
         assert_eq!(ask("text/plain").unwrap_err().code, 406);

@@ -195,9 +195,11 @@ impl StoryRun<'_> {
     fn request(&self, step: &Step) -> anyhow::Result<Request<Body>> {
         let mut request = Request::builder().method(step.method()).uri(escaped(&self.filled(step.target())));
         let accept = step.accept.as_deref().unwrap_or("application/json");
-        // Go's clients, too, name JSON as well, for what has no messages.
-        let binary = (self.encoding == Encoding::Protobuf && !accept.contains("Table"))
-            .then(|| format!("{},{accept}", accept.replace("application/json", PROTOBUF)));
+        // Go's clients, too, name JSON as well, for what has no messages. They read what is served in JSON.
+        let segments = step.path().split('/').filter(|segment| !segment.is_empty()).count();
+        let is_of_objects = segments > if step.path().starts_with("/api/") { 2 } else { 3 };
+        let is_binary = self.encoding == Encoding::Protobuf && is_of_objects && !accept.contains("Table");
+        let binary = is_binary.then(|| format!("{},{accept}", accept.replace("application/json", PROTOBUF)));
         request = request.header(header::ACCEPT, binary.as_deref().unwrap_or(accept));
         request = request.header(header::USER_AGENT, step.agent.as_deref().unwrap_or("stories/1.0"));
         for (name, value) in &step.headers {
