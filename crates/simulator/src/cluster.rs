@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::kubelets::{Kubelets, Range};
+use crate::scheduler::Scheduler;
 
 /// Addresses of a simulated cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,16 +66,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the API server, its controllers and the kubelets; ready when it returns.
+    /// Starts the API server, its controllers, the kubelets and the scheduler; ready when it returns.
     pub async fn start(options: Options) -> Result<Self, Error> {
         let Options { listen, data_dir, kubeconfig, nodes, network, run_elsewhere } = options;
         let options = running::Options { listen, data_dir, kubeconfig, workloads: nodes > 0 };
         let server = Running::start(options).await?;
         create_nodes(&server.client(), nodes, network.nodes).await.map_err(|cause| Error::Nodes(Box::new(cause)))?;
         let pods = Range { first: address(network.pods, 1), count: 65_000 };
+        let scheduler = (nodes > 0).then(|| Scheduler { except_image: run_elsewhere.clone() });
         let kubelets = Kubelets { nodes: None, simulate: (nodes > 0).then_some(pods), except_image: run_elsewhere };
         let stop = CancellationToken::new();
-        let kubelets = start_kubelets(&server, kubelets, stop.clone())?;
+        let kubelets = start_kubelets(&server, kubelets, scheduler, stop.clone())?;
         Ok(Self { server, stop, kubelets })
     }
 
@@ -103,11 +105,24 @@ impl Cluster {
     }
 }
 
-/// The kubelets have a thread of their own, so that they never delay a request.
-fn start_kubelets(server: &Running, kubelets: Kubelets, stop: CancellationToken) -> Result<JoinHandle<()>, Error> {
+/// The kubelets and the scheduler have a thread of their own, so that they never delay a request.
+fn start_kubelets(
+    server: &Running,
+    kubelets: Kubelets,
+    scheduler: Option<Scheduler>,
+    stop: CancellationToken,
+) -> Result<JoinHandle<()>, Error> {
     let server = server.server().clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
-    let run = move || runtime.block_on(async { Box::pin(kubelets.run(server.client(), stop)).await });
+    let run = async move || {
+        let schedule = async {
+            if let Some(scheduler) = scheduler {
+                scheduler.run(server.client(), stop.clone()).await;
+            }
+        };
+        futures::join!(Box::pin(kubelets.run(server.client(), stop.clone())), Box::pin(schedule));
+    };
+    let run = move || runtime.block_on(run());
     std::thread::Builder::new().name("kubelets".to_owned()).spawn(run).map_err(Error::Thread)
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`cluster`] | an API server with Ready nodes |
 //! | [`kubelets`] | the kubelets of those nodes: pods are Running without running anything |
+//! | [`scheduler`] | the scheduler: pods get a node, or a condition that says why not |
 //! | [`agents`] | the egress agents of nodes: their part of the status, without a data path |
 //! | [`openshift`] | OpenShift SDN and a cloud in memory, for ipam: no data path |
 //! | [`remotes`] | further clusters, for the mirror to read |
@@ -17,6 +18,7 @@ pub mod kubelets;
 pub mod openshift;
 pub mod pods;
 pub mod remotes;
+pub mod scheduler;
 pub mod seeds;
 
 pub use cluster::Cluster;

@@ -128,6 +128,65 @@ async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow
 }
 
 #[tokio::test]
+async fn a_bare_pod_gets_a_node_or_a_reason_why_not() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = cluster::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: None,
+        kubeconfig: folder.path().join("kubeconfig"),
+        nodes: 2,
+        network: cluster::Network::number(0),
+        run_elsewhere: None,
+    };
+    let cluster = Cluster::start(options).await?;
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "default");
+    let create = async |name: &str, selector: serde_json::Value| {
+        let spec = json!({ "containers": [{ "name": "c", "image": "nothing" }], "nodeSelector": selector });
+        let pod = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec }))?;
+        pods.create(&PostParams::default(), &pod).await.map_err(anyhow::Error::from)
+    };
+    let until = async |name: &str, holds: fn(&Pod) -> bool| {
+        let met = async {
+            loop {
+                let pod = pods.get(name).await?;
+                if holds(&pod) {
+                    return anyhow::Ok(pod);
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), met).await?
+    };
+    let runs = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+    let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+
+    create("first", json!({})).await?;
+    let first = until("first", runs).await?;
+    create("second", json!({})).await?;
+    let second = until("second", runs).await?;
+    assert_eq!((node(&first).as_deref(), node(&second).as_deref()), (Some("node-1"), Some("node-2")));
+
+    create("picky", json!({ "zone": "west" })).await?;
+    let refused = |pod: &Pod| pod.status.iter().flat_map(|status| status.conditions.iter().flatten()).any(|_| true);
+    let picky = until("picky", refused).await?;
+    let conditions = picky.status.and_then(|status| status.conditions).unwrap_or_default();
+    assert_eq!((conditions[0].type_.as_str(), conditions[0].status.as_str()), ("PodScheduled", "False"));
+    assert_eq!(
+        conditions[0].message.as_deref(),
+        Some("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.")
+    );
+    let nodes: Api<Node> = Api::all(cluster.client());
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "zone": "west" } } }));
+    nodes.patch("node-2", &PatchParams::default(), &label).await?;
+    let picky = until("picky", runs).await?;
+    assert_eq!(node(&picky).as_deref(), Some("node-2"));
+    let conditions = picky.status.and_then(|status| status.conditions).unwrap_or_default();
+    assert!(conditions.iter().all(|condition| condition.status == "True"), "{conditions:?}");
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn simulated_nodes_are_ready_and_survive_a_restart() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let options = cluster::Options {
