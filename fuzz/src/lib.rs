@@ -10,6 +10,7 @@ mod http;
 mod json_socket;
 mod kubeconfig;
 mod predicates;
+mod protobuf;
 mod rest;
 mod websocket;
 
@@ -27,6 +28,7 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("json_socket", json_socket::run),
     ("kubeconfig", kubeconfig::run),
     ("predicates", predicates::run),
+    ("protobuf", protobuf::run),
     ("rest", rest::run),
     ("websocket", websocket::run),
 ];

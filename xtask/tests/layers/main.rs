@@ -64,7 +64,10 @@ const LAYERS: &[Layer] = &[
             "portolan-simulator",
         ],
     },
-    Layer { package: "portolan-fuzz", knows: &["portolan-core", "portolan-drivers", "portolan-proxy"] },
+    Layer {
+        package: "portolan-fuzz",
+        knows: &["portolan-apiserver", "portolan-core", "portolan-drivers", "portolan-proxy"],
+    },
     Layer { package: "xtask", knows: &[] },
 ];
 
