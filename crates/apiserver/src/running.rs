@@ -73,7 +73,8 @@ impl Running {
 
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));
-        let controllers = start_controllers(&server, Controllers { workloads }, stop.clone())?;
+        let controllers = Controllers { workloads, certificate: Some(authority) };
+        let controllers = start_controllers(&server, controllers, stop.clone())?;
         Ok(Self { server, address, url, stop, tasks, controllers: Some(controllers) })
     }
 

@@ -5,11 +5,12 @@
 //! | [`Namespaces`] | deletes the content of a namespace that is being deleted, then finalizes it |
 //! | [`Garbage`] | deletes objects without owners; foreground and orphan deletion |
 //! | [`Endpoints`] | EndpointSlices of Services with selectors |
+//! | [`Bootstrap`] | on request, ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in every namespace |
 //! | [`Workloads`] | on request, pods of Deployments and DaemonSets |
 //!
-//! Each is one future that runs until it is stopped, and writes nothing when nothing changes. Without service accounts a new
-//! namespace is empty.
+//! Each is one future that runs until it is stopped, and writes nothing when nothing changes.
 
+mod bootstrap;
 mod discover;
 mod endpoints;
 mod garbage;
@@ -21,6 +22,7 @@ mod workloads;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+pub use bootstrap::Bootstrap;
 pub use endpoints::Endpoints;
 pub use garbage::Garbage;
 pub use namespaces::Namespaces;
@@ -31,6 +33,8 @@ pub use workloads::Workloads;
 pub struct Controllers {
     /// Whether Deployments and DaemonSets create pods.
     pub workloads: bool,
+    /// The certificate of the server's authority, in PEM, for what every namespace has; without it a namespace is empty.
+    pub certificate: Option<String>,
 }
 
 impl Controllers {
@@ -41,8 +45,13 @@ impl Controllers {
             Garbage.run(client.clone(), stop.clone()),
             Endpoints.run(client.clone(), stop.clone()),
             async {
+                if let Some(certificate) = self.certificate {
+                    Bootstrap { certificate }.run(client.clone(), stop.clone()).await;
+                }
+            },
+            async {
                 if self.workloads {
-                    Workloads.run(client, stop).await;
+                    Workloads.run(client.clone(), stop.clone()).await;
                 }
             },
         );

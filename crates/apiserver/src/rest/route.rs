@@ -1,6 +1,6 @@
 //! The verb of a request, and which requests have none.
 
-use http::Method;
+use http::{Method, StatusCode};
 
 use super::path::{ResourcePath, check_name};
 use crate::kinds::Kind;
@@ -67,8 +67,23 @@ fn subresource(kind: &Kind, place: &ResourcePath) -> Result<Subresource, Failure
             let name = place.name.as_deref().unwrap_or_default();
             Err(Failure::not_found(About { group: &kind.group, resource: &kind.plural, name }))
         }
+        Some(part) if kind.group.is_empty() && kind.plural == "pods" => Err(left_out(part)),
         Some(_) => Err(Failure::no_such_path()),
     }
+}
+
+/// What pods of a real cluster have and those of this server lack, with what to do instead.
+fn left_out(part: &str) -> Failure {
+    let why = match part.split('/').next().unwrap_or_default() {
+        "exec" | "attach" | "portforward" | "proxy" | "ephemeralcontainers" => {
+            "no container runs here, pods of simulated nodes are only marked as running: use a cluster with kubelets"
+        }
+        "log" => "no container runs here, so pods of simulated nodes have no logs: see their status and their events",
+        "eviction" => "pods are not evicted here: delete the pod",
+        "binding" => "pods are not bound by request here: set spec.nodeName",
+        _ => return Failure::no_such_path(),
+    };
+    Failure::generic(StatusCode::NOT_IMPLEMENTED, "NotImplemented", format!("pods/{part} is not served: {why}"))
 }
 
 impl Verb {
@@ -140,6 +155,17 @@ mod tests {
             assert_eq!(ask(kind, "PUT", &format!("{base}/x/status")), Ok((Verb::Update, Subresource::Status)));
         }
         assert_eq!(ask(&pods, "GET", "/api/v1/pods"), Ok((Verb::List, Subresource::Main)));
+    }
+
+    #[test]
+    fn what_pods_lack_here_is_said() {
+        let pods = builtin_kind("", "pods", "Pod", true);
+        for part in ["exec", "attach", "portforward", "log", "eviction", "proxy/metrics"] {
+            let failure = ask(&pods, "POST", &format!("/api/v1/namespaces/a/pods/x/{part}")).unwrap_err();
+            assert_eq!((failure.code.as_u16(), &*failure.reason), (501, "NotImplemented"), "{part}");
+            assert!(failure.message.starts_with(&format!("pods/{part} is not served: ")), "{}", failure.message);
+        }
+        assert_eq!(code(&pods, "GET", "/api/v1/namespaces/a/pods/x/nope"), 404);
     }
 
     #[test]

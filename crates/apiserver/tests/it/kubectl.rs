@@ -110,6 +110,41 @@ fn kubectl_works_on_the_embedded_server_with_a_data_folder() {
     session(&server.kubeconfig());
 }
 
+#[test]
+fn a_namespace_has_an_account_and_the_certificate_whatever_is_deleted() {
+    let (server, _) = Child::start(None).unwrap();
+    let user = User::new(&server.kubeconfig());
+    user.does(&["create", "namespace", "port"]);
+    user.eventually(&["get", "serviceaccount", "default", "-o", "name"]);
+    let certificate = ["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"];
+    assert!(user.eventually(&certificate).starts_with("-----BEGIN CERTIFICATE-----\n"));
+    user.does(&["delete", "configmap/kube-root-ca.crt", "serviceaccount/default"]);
+    user.eventually(&["get", "serviceaccount", "default", "-o", "name"]);
+    user.eventually(&certificate);
+    assert_eq!(user.does(&["delete", "namespace", "port", "--timeout=60s"]), "namespace \"port\" deleted\n");
+}
+
+#[test]
+fn what_pods_lack_is_said_with_the_reason() {
+    let (server, _) = Child::start(None).unwrap();
+    let user = User::new(&server.kubeconfig());
+    user.does(&["create", "namespace", "port"]);
+    assert_eq!(user.does(&["run", "one", "--image=one:1"]), "pod/one created\n");
+    user.does(&["patch", "pod", "one", "--type=merge", "-p", r#"{"spec":{"nodeName":"node-1"}}"#]);
+    let running = r#"{"status":{"phase":"Running"}}"#;
+    user.does(&["patch", "pod", "one", "--type=merge", "--subresource=status", "-p", running]);
+    for (arguments, part) in [
+        (&["logs", "one"][..], "log"),
+        (&["exec", "one", "--", "ls"], "exec"),
+        (&["attach", "one"], "attach"),
+        (&["port-forward", "one", ":80"], "portforward"),
+    ] {
+        let (code, _, said) = user.runs(arguments);
+        assert_ne!(code, 0, "{arguments:?}");
+        assert!(said.contains(&format!("pods/{part} is not served: no container runs here")), "{arguments:?}: {said}");
+    }
+}
+
 /// Everything a user does with kubectl, from a new kind to a namespace's end.
 fn session(kubeconfig: &Path) {
     let user = User::new(kubeconfig);
