@@ -216,7 +216,7 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
 mod tests {
     use super::*;
 
-    fn node(name: &str, labels: Value, spec: Value) -> DynamicObject {
+    fn node(name: &str, labels: &Value, spec: &Value) -> DynamicObject {
         let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
         let node = json!({ "metadata": { "name": name, "labels": labels }, "spec": spec, "status": ready });
         serde_json::from_value(node).unwrap()
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_node_with_the_fewest_pods_is_taken() {
-        let nodes = [node("a", json!({}), json!({})), node("b", json!({}), json!({}))];
+        let nodes = [node("a", &json!({}), &json!({})), node("b", &json!({}), &json!({}))];
         assert_eq!(chosen(&json!({}), &nodes), Ok("b".to_owned()));
         assert_eq!(choose(&json!({}), &nodes, &BTreeMap::new()), Ok("a".to_owned()));
     }
@@ -237,9 +237,9 @@ mod tests {
     fn what_keeps_a_pod_off_each_node_is_said() {
         let taint = json!({ "taints": [{ "key": "gpu", "value": "yes", "effect": "NoSchedule" }] });
         let nodes = [
-            node("a", json!({ "zone": "west" }), taint),
-            node("b", json!({}), json!({ "unschedulable": true })),
-            node("c", json!({}), json!({})),
+            node("a", &json!({ "zone": "west" }), &taint),
+            node("b", &json!({}), &json!({ "unschedulable": true })),
+            node("c", &json!({}), &json!({})),
         ];
         let spec = json!({ "nodeSelector": { "zone": "west" } });
         assert_eq!(
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn required_affinity_counts() {
-        let nodes = [node("a", json!({ "zone": "west" }), json!({})), node("b", json!({ "zone": "east" }), json!({}))];
+        let nodes = [node("a", &json!({ "zone": "west" }), &json!({})), node("b", &json!({ "zone": "east" }), &json!({}))];
         for (operator, values, expected) in
             [("In", json!(["west"]), "a"), ("NotIn", json!(["east"]), "a"), ("Exists", json!([]), "b")]
         {

@@ -164,7 +164,7 @@ fn message(message: &Message, bytes: &[u8], depth: usize) -> Result<Value, Fault
     let number = |value: Option<Value>| value.and_then(|value| value.as_i64()).unwrap_or_default();
     Ok(match message.form {
         Form::Object => Value::Object(object),
-        Form::Json => Value::Null,
+        Form::Json | Form::Text => Value::Null,
         Form::Quantity => take("string").filter(|text| text != "").unwrap_or_else(|| "0".into()),
         Form::Time | Form::MicroTime if bytes.is_empty() => Value::Null,
         Form::Time => time(number(take("seconds")), 0)?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into(),
@@ -173,7 +173,6 @@ fn message(message: &Message, bytes: &[u8], depth: usize) -> Result<Value, Fault
         }
         Form::IntOrString if number(take("type")) == 1 => take("strVal").unwrap_or_else(|| "".into()),
         Form::IntOrString => number(take("intVal")).into(),
-        Form::Text => Value::Null,
         Form::Field => {
             message.fields.first().and_then(|field| take(field.name)).unwrap_or_else(|| Vec::<Value>::new().into())
         }

@@ -69,7 +69,9 @@ fn put_whole(field: &Field, value: &Value, out: &mut Vec<u8>) {
     match (field.shape, value) {
         (Shape::One, value) => put(field, value, field.number, out),
         (Shape::List, Value::Array(items)) => {
-            items.iter().for_each(|item| put_element(field, item, field.number, out));
+            for item in items {
+                put_element(field, item, field.number, out);
+            }
         }
         (Shape::Map, Value::Object(entries)) => put_entries(field, entries, out),
         (Shape::List | Shape::Map, _) => {}
@@ -87,13 +89,13 @@ fn put_entries<'a>(field: &Field, entries: impl IntoIterator<Item = (&'a String,
 
 /// Appends an element of a list or map, which may be the JSON null where any JSON may stand.
 fn put_element(field: &Field, value: &Value, number: u32, out: &mut Vec<u8>) {
-    match field.type_ {
-        Type::Message(place) if value.is_null() && table::at(place).form == Form::Json => {
-            let mut inner = Vec::new();
-            put_bytes(&mut inner, 1, b"null");
-            put_bytes(out, number, &inner);
-        }
-        _ => put(field, value, number, out),
+    let any_json = |place| table::at(place).form == Form::Json;
+    if value.is_null() && matches!(field.type_, Type::Message(place) if any_json(place)) {
+        let mut inner = Vec::new();
+        put_bytes(&mut inner, 1, b"null");
+        put_bytes(out, number, &inner);
+    } else {
+        put(field, value, number, out);
     }
 }
 

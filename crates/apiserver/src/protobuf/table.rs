@@ -148,8 +148,9 @@ fn form(name: &str) -> Form {
         "util.intstr.IntOrString" => Form::IntOrString,
         "runtime.RawExtension" | "meta.v1.FieldsV1" | "apiextensions.v1.JSON" => Form::Json,
         "openapi.v2.Any" => Form::Text,
-        "authentication.v1.ExtraValue" | "authorization.v1.ExtraValue" => Form::Field,
-        "openapi.v2.Paths"
+        "authentication.v1.ExtraValue"
+        | "authorization.v1.ExtraValue"
+        | "openapi.v2.Paths"
         | "openapi.v2.ParametersItem"
         | "openapi.v2.Parameter"
         | "openapi.v2.NonBodyParameter"
@@ -188,7 +189,7 @@ mod tests {
         for kind in builtin::all() {
             let message = of_kind(&kind.api_version(), &kind.kind).unwrap_or_else(|| panic!("no {}", kind.kind));
             let mut wrong = Vec::new();
-            compare(&kind.schema, message, kind.kind.clone(), &mut wrong);
+            compare(&kind.schema, message, &kind.kind, &mut wrong);
             assert!(wrong.is_empty(), "{wrong:#?}");
             assert!(of_kind(&kind.api_version(), &kind.list_kind).is_some(), "no {}", kind.list_kind);
         }
@@ -201,7 +202,7 @@ mod tests {
     }
 
     /// Compares the names of fields at every level.
-    fn compare(schema: &Schema, message: &Message, path: String, wrong: &mut Vec<String>) {
+    fn compare(schema: &Schema, message: &Message, path: &str, wrong: &mut Vec<String>) {
         if message.form != Form::Object || schema.preserve_unknown_fields {
             return;
         }
@@ -220,7 +221,7 @@ mod tests {
                 Shape::Map => property.additional.as_deref(),
             };
             if let (Some(inner), Type::Message(place)) = (inner, field.type_) {
-                compare(inner, at(place), format!("{path}.{}", field.name), wrong);
+                compare(inner, at(place), &format!("{path}.{}", field.name), wrong);
             }
         }
     }
@@ -228,9 +229,10 @@ mod tests {
     fn flat(message: &Message) -> Vec<&Field> {
         let mut fields = Vec::new();
         for field in &message.fields {
-            match field.type_ {
-                Type::Message(place) if field.name == "+" => fields.extend(flat(at(place))),
-                _ => fields.push(field),
+            if let (Type::Message(place), "+") = (&field.type_, field.name) {
+                fields.extend(flat(at(*place)));
+            } else {
+                fields.push(field);
             }
         }
         fields

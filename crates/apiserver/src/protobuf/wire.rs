@@ -92,8 +92,8 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
 
 fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
+        out.push(number.to_le_bytes()[0] | 0x80);
         number >>= 7;
     }
-    out.push(number as u8);
+    out.push(number.to_le_bytes()[0]);
 }

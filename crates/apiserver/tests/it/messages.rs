@@ -62,7 +62,7 @@ fn table(folder: impl Fn(&str) -> PathBuf) -> String {
     while let Some(name) = due.pop() {
         let message = messages.get(&name).unwrap_or_else(|| panic!("{name} is not there"));
         if needed.insert(name) {
-            due.extend(message.iter().flat_map(|field| field.message.clone()));
+            due.extend(message.iter().filter_map(|field| field.message.clone()));
         }
     }
     needed.iter().map(|name| line(name, &messages[name])).collect()
@@ -76,7 +76,7 @@ struct Field {
 }
 
 fn line(name: &str, fields: &[Field]) -> String {
-    let fields: String = fields.iter().map(|field| format!(" {}", field.text)).collect();
+    let fields = fields.iter().fold(String::new(), |line, field| line + " " + &field.text);
     format!("{name}{fields}\n")
 }
 

@@ -172,8 +172,8 @@ mod tests {
         assert!(!outage.failed(early), "it was sent before that answer");
         let now = Instant::now();
         assert_eq!([outage.failed(now), outage.clone().failed(now), outage.failed(early)], [true, false, false]);
-        tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(outage.answered(), Some((Duration::from_secs(60), 3)));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(outage.answered(), Some((Duration::from_mins(1), 3)));
         assert!(outage.failed(Instant::now()), "another outage");
     }
 }
