@@ -49,15 +49,12 @@ fn is_answered(installation: &Installation) -> anyhow::Result<()> {
         anyhow::bail!("{error:#}\n{seen}\n{shown}\n{logs:?}");
     }
 
-    // its Envoy is configured; nodes send nothing to a pod before its kubelet and the cluster say that it is ready
-    installation.kubectl("wait --namespace portolan --for=condition=Ready --timeout=5m pod --selector role=proxy")?;
-    let slices = "get endpointslices --namespace portolan --selector portolan.dev/gateway-unit \
-                  --output=jsonpath={.items[*].endpoints[*].conditions.ready}";
-    until("the Service of its Envoy has an endpoint", || {
-        let ready = installation.kubectl(slices)?;
-        ensure!(ready.contains("true"), "{ready}");
-        Ok(())
-    })?;
+    // nodes send nothing to a pod before the cluster says that it is ready: so does the load balancer
+    let ready = installation.kubectl(
+        "get endpointslices --namespace portolan --selector portolan.dev/gateway-unit \
+         --output=jsonpath={.items[*].endpoints[*].conditions.ready}",
+    )?;
+    ensure!(ready.contains("true"), "{ready}");
 
     // packets may arrive at any node; what is below the outside host's router is not announced here
     let outside = installation.cluster.outside();

@@ -85,6 +85,10 @@ pub(super) const KINDS: &[Kind] = &[
         .in_own_namespace()
         .with_flag(IMAGE)
         .purpose("Envoys as Deployments: why one does not run"),
+    Kind::namespaced("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+        .in_own_namespace()
+        .with_flag(IMAGE)
+        .purpose("Envoys as Deployments: whether nodes send packets to one"),
 ];
 
 fn is_of_envoy(object: &DynamicObject) -> bool {

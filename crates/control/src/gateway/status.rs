@@ -17,6 +17,7 @@ pub(super) fn conditions(verdicts: &Verdicts, generation: Option<i64>) -> Vec<Co
                     problem,
                     Problem::DriverDirect
                         | Problem::EnvoyStarting
+                        | Problem::EnvoyNotReady
                         | Problem::Pending
                         | Problem::LoadBalancerNotReady { .. }
                 );

@@ -40,6 +40,7 @@ pub enum Problem {
     NamespaceTerminating { namespace: Arc<str> },
     HasLoadBalancers { account: Arc<str>, count: usize },
     EnvoyStarting,
+    EnvoyNotReady,
     EnvoyCrashed(Arc<str>),
     EnvoyRejected(Arc<str>),
     EnvoyMissing(Arc<str>),
@@ -58,6 +59,7 @@ impl Problem {
             Self::Pending
                 | Self::NotAllocated
                 | Self::EnvoyStarting
+                | Self::EnvoyNotReady
                 | Self::DriverDirect
                 | Self::AccountNotReady { .. }
                 | Self::LoadBalancerNotReady { .. }
@@ -100,6 +102,7 @@ impl Problem {
             Self::NamespaceTerminating { .. } => "NamespaceTerminating",
             Self::HasLoadBalancers { .. } => "HasLoadBalancers",
             Self::EnvoyStarting => "EnvoyStarting",
+            Self::EnvoyNotReady => "EnvoyNotReady",
             Self::EnvoyCrashed(_) => "EnvoyCrashed",
             Self::EnvoyRejected(_) => "EnvoyRejected",
             Self::EnvoyMissing(_) => "EnvoyMissing",
@@ -189,6 +192,9 @@ impl fmt::Display for Problem {
                 "{count} LoadBalancers are left: delete them, or delete all with: kubectl annotate -n egw accounts.egw.acnodal.io {account} portolan.dev/delete-with-contents=true"
             ),
             Self::EnvoyStarting => f.write_str("Envoy is starting"),
+            Self::EnvoyNotReady => {
+                f.write_str("Envoy has its configuration, but its pod is not ready: nodes send no packets to it yet")
+            }
             Self::EnvoyCrashed(why) => write!(f, "Envoy ended and is started again: {why}"),
             Self::EnvoyRejected(why) => write!(f, "Envoy keeps the last good configuration: {why}"),
             Self::EnvoyMissing(why) | Self::EnvoyTooOld(why) => f.write_str(why),

@@ -60,7 +60,9 @@ pub struct Report {
 pub enum State {
     /// Started, not connected yet.
     Starting,
-    /// Connected.
+    /// Connected, and packets do not reach it: its pod is not ready.
+    NotReady,
+    /// Connected, and packets reach it.
     Running,
     /// Not wanted any more: connections end within the drain time.
     Draining,

@@ -39,6 +39,6 @@ pub(super) fn after(since: Instant, pause: Duration, write: Prepared<()>) -> Pre
 pub(super) fn is_under_way(verdicts: &Verdicts) -> bool {
     matches!(
         verdicts.first_problem(),
-        Some(Problem::Pending | Problem::EnvoyStarting | Problem::AccountNotReady { .. })
+        Some(Problem::Pending | Problem::EnvoyStarting | Problem::EnvoyNotReady | Problem::AccountNotReady { .. })
     )
 }

@@ -17,7 +17,7 @@ pub(super) mod pods;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,12 +56,21 @@ struct Shared {
     fleet: Fleet,
     /// None while another replica leads.
     wanted: Mutex<Option<Units>>,
-    /// What stops Envoys that are not connected. None until this replica, while it leads, has looked.
-    problems: Mutex<Option<BTreeMap<UnitId, UnitProblem>>>,
+    /// What is known of the objects of units. None until this replica, while it leads, has looked.
+    found: Mutex<Option<Found>>,
     /// Wakes the loop of Deployments.
     look: Arc<Notify>,
     /// Wakes the gateway's loop.
     wake: Arc<Notify>,
+}
+
+/// What the objects of units say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// What stops Envoys that are not connected.
+    pub(super) problems: BTreeMap<UnitId, UnitProblem>,
+    /// Units with a pod that nodes send packets to.
+    pub(super) reachable: BTreeSet<UnitId>,
 }
 
 /// Why a unit does not work.
@@ -69,7 +78,7 @@ struct Shared {
 pub(super) enum UnitProblem {
     /// Its objects cannot be written, so that packets may not reach its Envoy.
     Objects(Arc<str>),
-    /// What is said of its pods; without effect while one of them is connected.
+    /// What is said of its pods; without effect while one of them is connected and ready.
     Pods(State),
 }
 
@@ -78,8 +87,8 @@ impl DeploymentProxies {
     pub fn new(wake: Arc<Notify>) -> Self {
         let on_report = Arc::clone(&wake);
         let fleet = Fleet::new(move || on_report.notify_one());
-        let (wanted, problems) = (Mutex::default(), Mutex::default());
-        Self { shared: Arc::new(Shared { fleet, wanted, problems, look: Arc::default(), wake }) }
+        let (wanted, found) = (Mutex::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { fleet, wanted, found, look: Arc::default(), wake }) }
     }
 
     pub(super) fn fleet(&self) -> &Fleet {
@@ -96,10 +105,10 @@ impl DeploymentProxies {
     }
 
     /// What a look has found; none when this replica no longer leads.
-    pub(super) fn found(&self, problems: Option<BTreeMap<UnitId, UnitProblem>>) {
-        let mut current = self.shared.problems.lock();
-        if *current != problems {
-            *current = problems;
+    pub(super) fn found(&self, found: Option<Found>) {
+        let mut current = self.shared.found.lock();
+        if *current != found {
+            *current = found;
             self.shared.wake.notify_one();
         }
     }
@@ -122,16 +131,16 @@ impl Proxies for DeploymentProxies {
 
     fn stand_by(&self) {
         *self.shared.wanted.lock() = None;
-        *self.shared.problems.lock() = None;
+        *self.shared.found.lock() = None;
         self.shared.fleet.stand_by();
         self.shared.look.notify_one();
     }
 
     fn reports(&self) -> Option<BTreeMap<UnitId, Report>> {
         self.shared.wanted.lock().as_ref()?;
-        let problems = self.shared.problems.lock().clone()?;
+        let Found { problems, reachable } = self.shared.found.lock().clone()?;
         let report = |(id, report): (UnitId, UnitReport)| {
-            let state = state(&report, problems.get(&id));
+            let state = state(&report, problems.get(&id), reachable.contains(&id));
             (id, Report { answered: report.answered, rejected: report.rejected, state })
         };
         Some(self.shared.fleet.reports().into_iter().map(report).collect())
@@ -144,15 +153,16 @@ pub(super) fn is_same(one: &Unit, other: &Unit) -> bool {
     ports && one.address == other.address && one.image == other.image
 }
 
-fn state(report: &UnitReport, problem: Option<&UnitProblem>) -> State {
+fn state(report: &UnitReport, problem: Option<&UnitProblem>, is_reachable: bool) -> State {
     if !report.is_wanted {
         return State::Draining;
     }
     match (problem, &report.mismatch) {
         (Some(UnitProblem::Objects(why)), _) => State::Missing(Arc::clone(why)),
         (_, Some(mismatch)) => State::NodeMismatch(Arc::clone(mismatch)),
-        (_, None) if report.is_connected => State::Running,
+        (_, None) if report.is_connected && is_reachable => State::Running,
         (Some(UnitProblem::Pods(state)), None) => state.clone(),
+        (None, None) if report.is_connected => State::NotReady,
         (None, None) => State::Starting,
     }
 }

@@ -1,9 +1,10 @@
-//! What pods say of an Envoy that is not connected.
+//! What pods say of an Envoy that is not connected, and EndpointSlices of one that is.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt as _;
 use portolan_core::gateway::unit::State;
 
@@ -13,6 +14,13 @@ use crate::runtime::problem::cleaned;
 pub(in super::super) fn problem(deployment: &Deployment, pods: &[Arc<Pod>]) -> Option<State> {
     let newest = pods.iter().max_by_key(|pod| (pod.creation_timestamp().map(|time| time.0), pod.name_any()));
     newest.map_or_else(|| of_deployment(deployment), |pod| of_pod(pod))
+}
+
+/// True if nodes send packets to a pod of this slice.
+pub(in super::super) fn is_any_ready(slice: &EndpointSlice) -> bool {
+    // as kube-proxy reads it: what is not known counts as ready
+    let is_ready = |endpoint: &Endpoint| endpoint.conditions.as_ref().and_then(|one| one.ready).unwrap_or(true);
+    slice.endpoints.iter().flatten().any(is_ready)
 }
 
 fn of_deployment(deployment: &Deployment) -> Option<State> {

@@ -1,5 +1,5 @@
 //! Envoys as Deployments: their objects on an API server. No kubelet is here; where an Envoy is needed, the test starts
-//! the real one with the files of its Secret.
+//! the real one with the files of its Secret, and writes its pod as a kubelet would.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Secret, Service};
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use portolan_api::gateway::{LoadBalancer, ServiceGroup};
 use portolan_control::gateway::{self, DeploymentOptions, DeploymentProxies};
 use portolan_control::runtime::app::Process;
@@ -29,6 +29,7 @@ use crate::harness::{Backend, eventually, on_both_servers};
 use crate::mesh::harness::fresh_address;
 
 on_both_servers!(
+    a_load_balancer_is_ready_when_nodes_send_packets_to_its_pod,
     a_real_envoy_with_the_files_of_its_secret_serves,
     a_running_envoy_follows_the_rotation_of_the_authority,
     deletion_leaves_nothing,
@@ -124,6 +125,34 @@ impl Lab {
         let all = secrets.pop().zip(deployments.pop()).zip(services.pop());
         let ((secret, deployment), service) = all.context("they were there")?;
         Ok((secret, deployment, service))
+    }
+
+    /// The pod of the only unit on a node, as the kubelet reports it.
+    async fn pod(&self, is_ready: bool) -> anyhow::Result<()> {
+        const NODE: &str = "envoys";
+        let pods = self.world.of::<Pod>(&self.namespace);
+        if pods.get_opt("envoy").await?.is_none() {
+            self.world.cluster.node(NODE).await?;
+            let (_, deployment, _) = self.unit().await?;
+            let template = deployment.spec.context("a Deployment has a spec")?.template;
+            let mut spec = template.spec.context("and its pods have one")?;
+            spec.node_name = Some(NODE.to_owned());
+            let mut metadata = template.metadata.unwrap_or_default();
+            metadata.name = Some("envoy".to_owned());
+            let pod = Pod { metadata, spec: Some(spec), status: None };
+            // not before its namespace has a ServiceAccount
+            eventually("the pod is there", async || {
+                Ok(pods.create(&PostParams::default(), &pod).await.is_ok() || pods.get_opt("envoy").await?.is_some())
+            })
+            .await?;
+        }
+        let ready = if is_ready { "True" } else { "False" };
+        let status = json!({ "status": {
+            "phase": "Running", "podIP": "10.244.9.9", "podIPs": [{ "ip": "10.244.9.9" }],
+            "conditions": [{ "type": "Ready", "status": ready }],
+        } });
+        pods.patch_status("envoy", &PatchParams::default(), &Patch::Strategic(status)).await?;
+        Ok(())
     }
 
     async fn nothing_is_left(&self) -> anyhow::Result<()> {
@@ -255,6 +284,29 @@ async fn deletion_leaves_nothing(backend: Backend) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn a_load_balancer_is_ready_when_nodes_send_packets_to_its_pod(backend: Backend) -> anyhow::Result<()> {
+    let lab = Lab::new(backend).await?;
+    let operator = lab.operator().await?;
+    lab.load_balancer(fastrand::u16(20_000..30_000)).await?;
+    let (secret, ..) = lab.unit().await?;
+    lab.pod(false).await?;
+    let folder = tempfile::tempdir()?;
+    let envoy = start(&secret, folder.path(), &lab.tenant(), "lb")?;
+    let shown = lab.world.shows(&lab.account, "lb", "Programmed", "EnvoyNotReady").await;
+    shown.with_context(|| envoy.log_tail())?;
+    lab.world.shows(&lab.account, "lb", "Ready", "EnvoyNotReady").await?;
+
+    lab.pod(true).await?;
+    lab.world.ready(&lab.account, "lb").await?;
+    at_rest(|| writes(&operator).len()).await?;
+    lab.pod(false).await?;
+    lab.world.shows(&lab.account, "lb", "Ready", "EnvoyNotReady").await?;
+    lab.pod(true).await?;
+    lab.world.ready(&lab.account, "lb").await?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
 async fn a_real_envoy_with_the_files_of_its_secret_serves(backend: Backend) -> anyhow::Result<()> {
     let lab = Lab::new(backend).await?;
     let operator = lab.operator().await?;
@@ -266,6 +318,7 @@ async fn a_real_envoy_with_the_files_of_its_secret_serves(backend: Backend) -> a
     let (secret, ..) = lab.unit().await?;
     lab.world.shows(&lab.account, "lb", "Programmed", "EnvoyStarting").await?;
 
+    lab.pod(true).await?;
     let folder = tempfile::tempdir()?;
     let envoy = start(&secret, folder.path(), &lab.tenant(), "lb")?;
     lab.world.ready(&lab.account, "lb").await.with_context(|| envoy.log_tail())?;
@@ -312,6 +365,7 @@ async fn a_running_envoy_follows_the_rotation_of_the_authority(backend: Backend)
     let operator = lab.operator_with(schedule).await?;
     lab.load_balancer(fastrand::u16(20_000..30_000)).await?;
     let (first, ..) = lab.unit().await?;
+    lab.pod(true).await?;
     let folder = tempfile::tempdir()?;
     let envoy = start(&first, folder.path(), &lab.tenant(), "lb")?;
     lab.world.ready(&lab.account, "lb").await.with_context(|| envoy.log_tail())?;

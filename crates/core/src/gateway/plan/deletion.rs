@@ -21,7 +21,7 @@ pub(super) fn is_released(world: &World, name: &ObjectName, object: &LoadBalance
 fn serves(report: &Report, name: &ObjectName) -> bool {
     let has = |unit: &Arc<Unit>| unit.listeners.values().any(|listener| listener.load_balancer == name.name);
     match report.state {
-        State::Running => report.answered.as_ref().is_none_or(has),
+        State::Running | State::NotReady => report.answered.as_ref().is_none_or(has),
         State::Draining => true,
         State::Starting | State::Crashed(_) | State::Missing(_) | State::TooOld(_) | State::NodeMismatch(_) => false,
     }

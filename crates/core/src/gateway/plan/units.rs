@@ -131,6 +131,7 @@ fn report<'a>(world: &'a World, id: &UnitId) -> Result<&'a Report, Problem> {
     match &report.state {
         State::Running => Ok(report),
         State::Starting | State::Draining => Err(Problem::EnvoyStarting),
+        State::NotReady => Err(Problem::EnvoyNotReady),
         State::Crashed(why) => Err(Problem::EnvoyCrashed(Arc::clone(why))),
         State::Missing(why) => Err(Problem::EnvoyMissing(Arc::clone(why))),
         State::TooOld(why) => Err(Problem::EnvoyTooOld(Arc::clone(why))),

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use portolan_core::gateway::unit::{Unit, UnitId};
 use portolan_drivers::envoy::{Server, Units};
 use rustls::ServerConfig;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 
 use self::authority::Keeper;
 use super::super::envoys::manifest::{self, Identity, UNIT_LABEL};
-use super::super::envoys::{DeploymentOptions, DeploymentProxies, UnitProblem, is_same, pods};
+use super::super::envoys::{DeploymentOptions, DeploymentProxies, Found, UnitProblem, is_same, pods};
 use crate::runtime::app::Ctx;
 use crate::runtime::backoff::{Backoff, Delays};
 use crate::runtime::due::{DueWrites, Pace, Prepared, WriteQueues};
@@ -98,6 +99,7 @@ struct Objects {
     deployments: Store<Deployment>,
     services: Store<Service>,
     pods: Store<Pod>,
+    slices: Store<EndpointSlice>,
 }
 
 impl Objects {
@@ -107,11 +109,14 @@ impl Objects {
             Selection { namespace, labels, ..Selection::default() }
         }
         let trim = |pod: &mut Pod| pod.spec = None;
+        let trim_slice = |slice: &mut EndpointSlice| slice.ports = None;
         Self {
             secrets: watches.add(of_units(namespace)),
             deployments: watches.add(of_units(namespace)),
             services: watches.add(of_units(namespace)),
             pods: watches.add(Selection { trim, ..of_units(namespace) }),
+            // they have the labels of their Service
+            slices: watches.add(Selection { trim: trim_slice, ..of_units(namespace) }),
         }
     }
 
@@ -126,8 +131,8 @@ impl Objects {
 
     /// Names of objects that changed since the last call.
     fn take_changes(&self) -> BTreeSet<String> {
-        // what pods say is read whenever anything changes
-        drop(self.pods.take_changes());
+        // what pods and slices say is read whenever anything changes
+        drop((self.pods.take_changes(), self.slices.take_changes()));
         let changed = [self.secrets.take_changes(), self.deployments.take_changes(), self.services.take_changes()];
         changed.into_iter().flatten().map(|key| key.name.clone()).collect()
     }
@@ -137,6 +142,16 @@ impl Objects {
         let mut all = true;
         self.secrets.for_each(|_, secret| all &= manifest::authorities(secret) == Some(authorities.as_bytes()));
         all
+    }
+
+    /// The units that have a pod to which nodes send packets.
+    fn reachable(&self, wanted: &Units) -> BTreeSet<UnitId> {
+        let mut ready: BTreeSet<String> = BTreeSet::new();
+        self.slices.for_each(|_, slice| {
+            let name = slice.metadata.labels.as_ref().and_then(|labels| labels.get(UNIT_LABEL));
+            ready.extend(name.filter(|_| pods::is_any_ready(slice)).cloned());
+        });
+        wanted.keys().filter(|unit| ready.contains(&manifest::name(unit))).cloned().collect()
     }
 
     /// What stops the Envoys of these units.
@@ -228,7 +243,7 @@ impl Reconciler for Envoys {
         // status (no client): the gateway's loop reports it
         let mut problems = objects.problems(&wanted);
         problems.extend(term.refused.iter().map(|(unit, why)| (unit.clone(), UnitProblem::Objects(Arc::clone(why)))));
-        proxies.found(Some(problems));
+        proxies.found(Some(Found { problems, reachable: objects.reachable(&wanted) }));
         let look = term.looked_at_all.map(|looked| looked + LOOK_AT_ALL);
         Next::at_earliest([term.writes.next_due(), authority.next_look(), look])
     }
