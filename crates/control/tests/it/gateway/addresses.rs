@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use portolan_api::gateway::{LoadBalancer, ServicePrefix};
 use serde_json::json;
 
-use super::harness::{World, unit};
+use super::harness::{Victim, World, unit};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers!(
@@ -28,9 +28,7 @@ async fn prefix(world: &World, name: &str, spec: serde_json::Value) -> anyhow::R
 }
 
 async fn pool_is_the_groups(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8/29").await?;
     prefix(&world, "second", json!({ "subnet": "2001:db8::/64", "pool": "2001:db8::/64" })).await?;
     let name = World::name("acme");
     world.account(&name).await?;
@@ -48,9 +46,7 @@ async fn pool_is_the_groups(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn same_name_two_accounts_two_addresses(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8/29").await?;
     let (one, other) = (World::name("one"), World::name("other"));
     for account in [&one, &other] {
         world.account(account).await?;
@@ -65,9 +61,7 @@ async fn same_name_two_accounts_two_addresses(backend: Backend) -> anyhow::Resul
 }
 
 async fn bad_prefix_stops_nothing(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8/29").await?;
     // which of two is older is known by the second
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     prefix(&world, "inside", json!({ "subnet": "192.0.2.0/24", "pool": "192.0.2.9-192.0.2.10" })).await?;
@@ -104,11 +98,7 @@ async fn bad_prefix_stops_nothing(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn the_address_returns_after_its_quarantine(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/32").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served_from(backend, "192.0.2.8/32").await?;
     world.load_balancer(&name, "one").await?;
     world.ready(&name, "one").await?;
     world.load_balancer(&name, "two").await?;
@@ -122,11 +112,7 @@ async fn the_address_returns_after_its_quarantine(backend: Backend) -> anyhow::R
 }
 
 async fn release_keeps_other_sharers(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served(backend).await?;
     let port = |number: u16, protocol: &str| json!({ "sharing-key": "web", "public-ports": [{ "port": number, "protocol": protocol }] });
     world.load_balancer_with(&name, "http", port(80, "TCP")).await?;
     world.ready(&name, "http").await?;
@@ -153,14 +139,8 @@ async fn release_keeps_other_sharers(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn a_tenant_cannot_take_the_address_of_another(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let (victim, thief) = (World::name("victim"), World::name("thief"));
-    world.account(&victim).await?;
-    world.account(&thief).await?;
-    world.load_balancer(&victim, "web").await?;
-    let held = world.ready(&victim, "web").await?.spec.public_address;
+    let (world, operator, Victim { victim, thief, web }) = World::with_victim(backend).await?;
+    let held = web.spec.public_address;
     // as if it had been given the address: with finalizer, sharing key and all
     let namespace = format!("egw-{thief}");
     let forged = json!({
@@ -203,11 +183,7 @@ async fn a_fence_keeps_other_accounts_out_and_takes_nothing_away(backend: Backen
 }
 
 async fn quota_checked_before_taking(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.0/24").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served_from(backend, "192.0.2.0/24").await?;
     let accounts = world.of::<portolan_api::gateway::Account>("egw");
     let limited = Patch::Merge(json!({ "spec": { "limits": { "load-balancers": 4, "addresses": 2 } } }));
     accounts.patch(&name, &PatchParams::default(), &limited).await?;
@@ -237,11 +213,7 @@ async fn quota_checked_before_taking(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn claim_deleted_by_hand_is_made_again(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/31").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served_from(backend, "192.0.2.8/31").await?;
     world.load_balancer(&name, "one").await?;
     let uid = world.ready(&name, "one").await?.metadata.uid;
     world.claims().delete("192.0.2.8", &DeleteParams::default()).await?;
@@ -256,11 +228,7 @@ async fn claim_deleted_by_hand_is_made_again(backend: Backend) -> anyhow::Result
 }
 
 async fn a_pool_that_shrinks_takes_no_address_away(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served(backend).await?;
     world.load_balancer(&name, "web").await?;
     world.ready(&name, "web").await?;
     let smaller = Patch::Merge(json!({ "spec": { "pool": "192.0.2.12/30" } }));

@@ -8,7 +8,7 @@ use portolan_api::gateway::{Account, Endpoint, LoadBalancer, ServiceGroup, Servi
 use portolan_control::{CAPABILITIES, query};
 use serde_json::json;
 
-use super::harness::{World, unit};
+use super::harness::{Victim, World, unit};
 use crate::chart::metrics;
 use crate::harness::{Backend, on_both_servers};
 
@@ -23,14 +23,8 @@ on_both_servers!(
 );
 
 async fn a_key_of_another_account_cannot_be_asked_for(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let (victim, thief) = (World::name("victim"), World::name("thief"));
-    world.account(&victim).await?;
-    world.account(&thief).await?;
-    world.load_balancer(&victim, "web").await?;
-    let key = world.ready(&victim, "web").await?.spec.gue_key;
+    let (world, operator, Victim { victim, thief, web }) = World::with_victim(backend).await?;
+    let key = web.spec.gue_key;
     for (name, wanted) in [("same", key), ("next", key + 1), ("last", key | 0xffff)] {
         world.load_balancer_with(&thief, name, json!({ "gue-key": wanted })).await?;
         world.shows(&thief, name, "Accepted", "Invalid").await?;
@@ -110,12 +104,8 @@ async fn a_hostile_image_is_not_run(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn a_finalizer_of_a_tenant_keeps_no_address(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/32").await?;
-    let name = World::name("acme");
+    let (world, operator, name) = World::served_from(backend, "192.0.2.8/32").await?;
     let namespace = format!("egw-{name}");
-    world.account(&name).await?;
     world.load_balancer(&name, "lb").await?;
     world.ready(&name, "lb").await?;
     let balancers = world.of::<LoadBalancer>(&namespace);
@@ -136,14 +126,7 @@ async fn a_finalizer_of_a_tenant_keeps_no_address(backend: Backend) -> anyhow::R
 }
 
 async fn names_and_owners_lead_nowhere(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let (victim, thief) = (World::name("victim"), World::name("thief"));
-    world.account(&victim).await?;
-    world.account(&thief).await?;
-    world.load_balancer(&victim, "web").await?;
-    world.ready(&victim, "web").await?;
+    let (world, operator, Victim { victim, thief, .. }) = World::with_victim(backend).await?;
     // an endpoint in the thief's namespace that names the victim's load balancer, as such and by a path
     for (name, target) in
         [("bare", "web".to_owned()), ("path", format!("egw-{victim}/web")), ("up", "../web".to_owned())]

@@ -62,12 +62,8 @@ async fn portolan_cleanup_leaves_load_balancers_with_their_addresses(backend: Ba
 }
 
 async fn lb_dies_without_group_or_prefix(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let name = World::name("acme");
+    let (world, operator, name) = World::served(backend).await?;
     let namespace = format!("egw-{name}");
-    world.account(&name).await?;
     world.load_balancer(&name, "lb").await?;
     let object = world.ready(&name, "lb").await?;
     let finalizers = object.metadata.finalizers.unwrap_or_default();
@@ -86,12 +82,8 @@ async fn lb_dies_without_group_or_prefix(backend: Backend) -> anyhow::Result<()>
 }
 
 async fn relabelled_endpoint_still_goes(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let name = World::name("acme");
+    let (world, operator, name) = World::served(backend).await?;
     let namespace = format!("egw-{name}");
-    world.account(&name).await?;
     world.load_balancer(&name, "lb").await?;
     world.ready(&name, "lb").await?;
     world.endpoint(&name, "e", "lb", ["10.244.0.1", "10.0.0.1"]).await?;
@@ -106,12 +98,8 @@ async fn relabelled_endpoint_still_goes(backend: Backend) -> anyhow::Result<()> 
 }
 
 async fn a_load_balancer_waits_for_its_envoy(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/32").await?;
-    let name = World::name("acme");
+    let (world, operator, name) = World::served_from(backend, "192.0.2.8/32").await?;
     let namespace = format!("egw-{name}");
-    world.account(&name).await?;
     world.load_balancer(&name, "lb").await?;
     world.ready(&name, "lb").await?;
     operator.proxies.hold(unit(&name, "lb"), true);
@@ -129,12 +117,8 @@ async fn a_load_balancer_waits_for_its_envoy(backend: Backend) -> anyhow::Result
 }
 
 async fn what_lost_its_finalizer_by_force_leaves_nothing(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let name = World::name("acme");
+    let (world, operator, name) = World::served(backend).await?;
     let namespace = format!("egw-{name}");
-    world.account(&name).await?;
     world.load_balancer(&name, "lb").await?;
     world.ready(&name, "lb").await?;
     operator.proxies.hold(unit(&name, "lb"), true);
@@ -151,9 +135,7 @@ async fn what_lost_its_finalizer_by_force_leaves_nothing(backend: Backend) -> an
 }
 
 async fn an_account_with_load_balancers_goes_only_with_its_contents(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8/29").await?;
     let name = World::name("acme-widgets");
     let namespace = format!("egw-{name}");
     world.account(&name).await?;

@@ -1,6 +1,7 @@
 //! What the original did wrong, besides what stands with keys, addresses and clean-up; by the names of the specification.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use anyhow::ensure;
 use k8s_openapi::api::events::v1::Event;
@@ -8,6 +9,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use parking_lot::Mutex;
 use portolan_api::gateway::{Account, Egw, LoadBalancer, ServicePrefix};
+use portolan_core::gateway::unit::Unit;
 use portolan_testkit::Interference;
 use serde_json::json;
 
@@ -20,6 +22,7 @@ on_both_servers!(
     delete_undoes_exactly_create,
     failed_create_returns_address,
     finalizer_added_once,
+    memory_returns_after_scale_down,
     no_zero_key_when_api_fails,
     prefix_delete_settles,
     second_prefix_keeps_first,
@@ -47,6 +50,28 @@ async fn no_zero_key_when_api_fails(backend: Backend) -> anyhow::Result<()> {
     operator.seen.interfere(|_| None);
     let waits = world.ready(&name, "waits").await?;
     ensure!(waits.spec.gue_key & 0xffff == 2, "{waits:?}");
+    operator.process.stop().await?;
+    Ok(())
+}
+
+async fn memory_returns_after_scale_down(backend: Backend) -> anyhow::Result<()> {
+    let (world, operator, name) = World::served(backend).await?;
+    let (namespace, all) = (format!("egw-{name}"), ["a", "b", "c", "d"]);
+    for balancer in all {
+        world.load_balancer(&name, balancer).await?;
+        world.endpoint(&name, balancer, balancer, ["10.244.0.1", "10.0.0.1"]).await?;
+        world.ready(&name, balancer).await?;
+    }
+    at_rest(|| operator.writes().len()).await?;
+    let units: Vec<Weak<Unit>> = operator.proxies.running().values().map(Arc::downgrade).collect();
+    ensure!(units.len() == all.len() && units.iter().all(|unit| unit.strong_count() > 0));
+    for balancer in all {
+        world.delete::<LoadBalancer>(&namespace, balancer).await?;
+        world.gone::<LoadBalancer>(&namespace, balancer).await?;
+    }
+    // plans, reports and what Envoys were to have
+    eventually("nothing of their Envoys is kept", async || Ok(units.iter().all(|unit| unit.strong_count() == 0)))
+        .await?;
     operator.process.stop().await?;
     Ok(())
 }

@@ -38,6 +38,14 @@ pub(crate) struct Operator {
     pub(crate) proxies: MemoryProxies,
 }
 
+/// Two accounts: one attacks the other.
+pub(crate) struct Victim {
+    pub(crate) victim: String,
+    pub(crate) thief: String,
+    /// The victim's load balancer.
+    pub(crate) web: LoadBalancer,
+}
+
 impl Operator {
     /// Writes to the API server, besides events.
     pub(crate) fn writes(&self) -> Vec<Exchange> {
@@ -60,14 +68,36 @@ impl World {
         Ok(Self { client, cluster })
     }
 
-    /// One with a running operator, a pool of eight addresses and an account.
-    pub(crate) async fn served(backend: Backend) -> anyhow::Result<(Self, Operator, String)> {
+    /// One with a running operator and a pool.
+    pub(crate) async fn operated(backend: Backend, pool: &str) -> anyhow::Result<(Self, Operator)> {
         let world = Self::new(backend).await?;
         let operator = world.operator().await?;
-        world.pool("192.0.2.8/29").await?;
+        world.pool(pool).await?;
+        Ok((world, operator))
+    }
+
+    /// One with a running operator, a pool of eight addresses and an account.
+    pub(crate) async fn served(backend: Backend) -> anyhow::Result<(Self, Operator, String)> {
+        Self::served_from(backend, "192.0.2.8/29").await
+    }
+
+    /// The same with another pool.
+    pub(crate) async fn served_from(backend: Backend, pool: &str) -> anyhow::Result<(Self, Operator, String)> {
+        let (world, operator) = Self::operated(backend, pool).await?;
         let name = Self::name("acme");
         world.account(&name).await?;
         Ok((world, operator, name))
+    }
+
+    /// One with a running operator, and two accounts of which one has a load balancer `web` that is ready.
+    pub(crate) async fn with_victim(backend: Backend) -> anyhow::Result<(Self, Operator, Victim)> {
+        let (world, operator) = Self::operated(backend, "192.0.2.8/29").await?;
+        let (victim, thief) = (Self::name("victim"), Self::name("thief"));
+        world.account(&victim).await?;
+        world.account(&thief).await?;
+        world.load_balancer(&victim, "web").await?;
+        let web = world.ready(&victim, "web").await?;
+        Ok((world, operator, Victim { victim, thief, web }))
     }
 
     pub(crate) fn of<K>(&self, namespace: &str) -> Api<K>

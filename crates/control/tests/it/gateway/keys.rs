@@ -68,11 +68,7 @@ async fn counter_rebuilt_from_live_objects(backend: Backend) -> anyhow::Result<(
 }
 
 async fn dry_run_and_denied_create_burn_nothing(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/30").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served_from(backend, "192.0.2.8/30").await?;
     let namespace = format!("egw-{name}");
     let object: LoadBalancer = serde_json::from_value(json!({
         "metadata": { "name": "dry" },
@@ -93,11 +89,7 @@ async fn dry_run_and_denied_create_burn_nothing(backend: Backend) -> anyhow::Res
 }
 
 async fn duplicates_of_restored_objects_are_not_given_new_keys(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/30").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served_from(backend, "192.0.2.8/30").await?;
     world.load_balancer(&name, "one").await?;
     let one = world.ready(&name, "one").await?;
     world.load_balancer_with(&name, "two", json!({ "gue-key": one.spec.gue_key })).await?;
@@ -190,9 +182,7 @@ async fn namespace_without_prefix_takes_no_key(backend: Backend) -> anyhow::Resu
 }
 
 async fn tunnel_world(backend: Backend) -> anyhow::Result<(World, super::harness::Operator, String)> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8/29").await?;
     let base = json!({ "base": { "gue-endpoint": { "egw-address": "198.51.100.1" } } });
     world.create::<NodeConfig>("egw", "default", base).await?;
     let name = World::name("acme");

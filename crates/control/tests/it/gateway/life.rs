@@ -22,9 +22,7 @@ on_both_servers!(
 );
 
 async fn restart_keeps_addresses(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.0/24").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.0/24").await?;
     let base = json!({ "base": { "gue-endpoint": { "egw-address": "198.51.100.1" } } });
     world.create::<NodeConfig>("egw", "default", base).await?;
     let name = World::name("acme");
@@ -72,12 +70,8 @@ async fn restart_keeps_addresses(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn endpoints_and_ports_reach_envoy(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let name = World::name("acme");
+    let (world, operator, name) = World::served(backend).await?;
     let namespace = format!("egw-{name}");
-    world.account(&name).await?;
     let ports = json!({ "public-ports": [
         { "name": "web", "port": 80, "targetPort": 8080 }, { "name": "dns", "port": 53, "protocol": "UDP" }] });
     world.load_balancer_with(&name, "lb", ports).await?;
@@ -120,11 +114,7 @@ async fn endpoints_and_ports_reach_envoy(backend: Backend) -> anyhow::Result<()>
 }
 
 async fn what_envoy_rejects_is_shown(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
-    let name = World::name("acme");
-    world.account(&name).await?;
+    let (world, operator, name) = World::served(backend).await?;
     world.load_balancer(&name, "lb").await?;
     world.ready(&name, "lb").await?;
     let port = PortNumber { protocol: Protocol::Tcp, port: 8888 };
@@ -144,9 +134,7 @@ async fn what_envoy_rejects_is_shown(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn an_endpoint_that_is_no_pod_of_the_tenant_is_refused(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8/29").await?;
     let (one, other) = (World::name("one"), World::name("other"));
     for account in [&one, &other] {
         world.account(account).await?;
