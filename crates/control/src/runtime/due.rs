@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::error::Error;
 use super::metrics::{Metrics, QueueLabel, RetryLabel};
-use super::schedule::{Schedule, Share};
+use super::schedule::{Order, Schedule, Share};
 
 /// How a kind of write is paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +32,14 @@ pub struct Pace {
     pub interval: Duration,
     /// A pass starts no further write after this time, so that more urgent ones get their turn.
     pub budget: Duration,
+    /// Which of the objects that are due at the same moment comes first.
+    pub order: Order,
 }
 
 impl Pace {
     /// Written as soon as possible, however long a pass takes.
-    pub const URGENT: Self = Self { at_once: 16, interval: Duration::ZERO, budget: Duration::from_mins(1) };
+    pub const URGENT: Self =
+        Self { at_once: 16, interval: Duration::ZERO, budget: Duration::from_mins(1), order: Order::OfKeys };
     /// Status of single objects: nothing urgent waits for many of them.
     pub const STATUS: Self = Self { budget: Duration::from_millis(100), ..Self::URGENT };
     /// Objects that show many others: written once a second at most.
@@ -81,7 +84,7 @@ impl WriteQueues {
     {
         DueWrites {
             name,
-            schedule: Schedule::new(pace.interval),
+            schedule: Schedule::new(pace.interval, pace.order),
             pace,
             requests: JoinSet::new(),
             running: BTreeMap::new(),
@@ -350,7 +353,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pass_keeps_to_its_budget_and_an_object_to_its_interval() {
-        let (mut due, _) = queue(Pace { at_once: 1, interval: Duration::from_secs(5), budget: Duration::from_secs(1) });
+        let (mut due, _) =
+            queue(Pace { at_once: 1, interval: Duration::from_secs(5), budget: Duration::from_secs(1), ..PACE });
         due.extend(0..4);
         let slow = |_: &u32, _| {
             Prepared::write(async {

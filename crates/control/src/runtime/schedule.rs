@@ -14,22 +14,36 @@ use super::error::Error;
 /// Who a key is written for; None is a share like any other.
 pub type Share = Option<Arc<str>>;
 
+/// Which of the keys that became due at the same moment comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The lowest.
+    OfKeys,
+    /// Any: of two processes that write the same objects, each begins with others and finds what the other one wrote.
+    Random,
+}
+
 /// When each key is written next.
 #[derive(Debug)]
 pub struct Schedule<K> {
     interval: Duration,
+    order: Order,
     entries: BTreeMap<K, Entry>,
     /// By share; none is empty.
-    due: BTreeMap<Share, BTreeSet<(Instant, K)>>,
+    due: BTreeMap<Share, BTreeSet<(Instant, Rank, K)>>,
     /// The share that was taken from last.
     last_share: Share,
     /// When keys were last written, within the last interval.
     written: BTreeMap<K, Instant>,
 }
 
+/// Orders the keys that became due at the same moment.
+type Rank = u64;
+
 #[derive(Debug)]
 struct Entry {
     state: State,
+    rank: Rank,
     share: Share,
     /// When it was added first since its last success.
     since: Instant,
@@ -55,8 +69,15 @@ struct Failed {
 
 impl<K: Ord + Clone> Schedule<K> {
     /// An empty schedule.
-    pub fn new(interval: Duration) -> Self {
-        Self { interval, entries: BTreeMap::new(), due: BTreeMap::new(), last_share: None, written: BTreeMap::new() }
+    pub fn new(interval: Duration, order: Order) -> Self {
+        Self {
+            interval,
+            order,
+            entries: BTreeMap::new(),
+            due: BTreeMap::new(),
+            last_share: None,
+            written: BTreeMap::new(),
+        }
     }
 
     /// Adds a key whose object may differ. After a failure it is retried early because of that, but not at once: a
@@ -65,9 +86,13 @@ impl<K: Ord + Clone> Schedule<K> {
     pub fn add(&mut self, key: K, share: Share, now: Instant) {
         let Some(entry) = self.entries.get_mut(&key) else {
             let at = self.written.get(&key).map_or(now, |last| now.max(*last + self.interval));
-            let entry = Entry { state: State::Waiting(at), share: share.clone(), since: now, failed: None };
+            let rank = match self.order {
+                Order::OfKeys => 0,
+                Order::Random => fastrand::u64(..),
+            };
+            let entry = Entry { state: State::Waiting(at), rank, share: share.clone(), since: now, failed: None };
             self.entries.insert(key.clone(), entry);
-            self.due.entry(share).or_default().insert((at, key));
+            self.due.entry(share).or_default().insert((at, rank, key));
             return;
         };
         match entry.state {
@@ -80,8 +105,8 @@ impl<K: Ord + Clone> Schedule<K> {
                 if at != before {
                     entry.state = State::Waiting(at);
                     let due = self.due.entry(entry.share.clone()).or_default();
-                    due.remove(&(before, key.clone()));
-                    due.insert((at, key));
+                    due.remove(&(before, entry.rank, key.clone()));
+                    due.insert((at, entry.rank, key));
                 }
             }
             State::Running | State::RunningAndAdded => entry.state = State::RunningAndAdded,
@@ -94,10 +119,10 @@ impl<K: Ord + Clone> Schedule<K> {
     pub fn take(&mut self, now: Instant) -> Option<(K, Instant)> {
         let after = self.due.range((Bound::Excluded(&self.last_share), Bound::Unbounded));
         let mut shares = after.chain(self.due.range(..=&self.last_share));
-        let is_due = |due: &BTreeSet<(Instant, K)>| due.first().is_some_and(|(at, _)| *at <= now);
+        let is_due = |due: &BTreeSet<(Instant, Rank, K)>| due.first().is_some_and(|(at, ..)| *at <= now);
         self.last_share = shares.find_map(|(share, due)| is_due(due).then(|| share.clone()))?;
         let due = self.due.get_mut(&self.last_share)?;
-        let (_, key) = due.pop_first()?;
+        let (_, _, key) = due.pop_first()?;
         if due.is_empty() {
             self.due.remove(&self.last_share);
         }
@@ -137,7 +162,7 @@ impl<K: Ord + Clone> Schedule<K> {
         }
         entry.state = State::Waiting(at);
         let times = failed.times;
-        self.due.entry(entry.share.clone()).or_default().insert((at, key.clone()));
+        self.due.entry(entry.share.clone()).or_default().insert((at, entry.rank, key.clone()));
         Some((at, times))
     }
 
@@ -145,7 +170,7 @@ impl<K: Ord + Clone> Schedule<K> {
     pub fn put_off(&mut self, key: &K, at: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.state = State::Waiting(at);
-            self.due.entry(entry.share.clone()).or_default().insert((at, key.clone()));
+            self.due.entry(entry.share.clone()).or_default().insert((at, entry.rank, key.clone()));
         }
     }
 
@@ -156,7 +181,7 @@ impl<K: Ord + Clone> Schedule<K> {
 
     /// When [`Schedule::take`] has something next.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.values().filter_map(|due| due.first()).map(|(at, _)| *at).min()
+        self.due.values().filter_map(|due| due.first()).map(|(at, ..)| *at).min()
     }
 
     /// Keys waiting or running.
@@ -210,10 +235,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_never_runs_twice_at_once_nor_too_often_and_no_addition_is_lost(steps in steps(), interval in 0u64..3) {
+        fn a_key_never_runs_twice_at_once_nor_too_often_and_no_addition_is_lost(
+            steps in steps(),
+            interval in 0u64..3,
+            is_random in any::<bool>(),
+        ) {
             let interval = Duration::from_secs(interval);
             let mut now = Instant::from_std(std::time::Instant::now());
-            let mut schedule = Schedule::new(interval);
+            let order = if is_random { Order::Random } else { Order::OfKeys };
+            let mut schedule = Schedule::new(interval, order);
             let mut running: Vec<u8> = Vec::new();
             // Keys that must still run once more, whatever happens.
             let mut owed: BTreeSet<u8> = BTreeSet::new();
@@ -267,7 +297,7 @@ mod tests {
     #[test]
     fn a_failed_write_waits_longer_each_time_and_a_change_retries_it_after_a_second() {
         let mut at = Instant::from_std(std::time::Instant::now());
-        let mut schedule = Schedule::new(Duration::ZERO);
+        let mut schedule = Schedule::new(Duration::ZERO, Order::OfKeys);
         schedule.add("a", None, at);
         let mut last = Duration::ZERO;
         for _ in 0..9 {
@@ -287,9 +317,26 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_the_same_moment_come_in_another_order_in_each_random_schedule() {
+        let now = Instant::from_std(std::time::Instant::now());
+        let taken = |order: Order| -> Vec<u32> {
+            let mut schedule = Schedule::new(Duration::ZERO, order);
+            (0..100).for_each(|key| schedule.add(key, None, now));
+            std::iter::from_fn(|| schedule.take(now).map(|(key, _)| key)).collect()
+        };
+        let sorted: Vec<u32> = (0..100).collect();
+        assert_eq!(taken(Order::OfKeys), sorted);
+        let (mut one, mut other) = (taken(Order::Random), taken(Order::Random));
+        assert_ne!(one, other);
+        one.sort_unstable();
+        other.sort_unstable();
+        assert_eq!((&one, &other), (&sorted, &sorted));
+    }
+
+    #[test]
     fn shares_take_turns_and_one_alone_gets_everything() {
         let now = Instant::from_std(std::time::Instant::now());
-        let mut schedule = Schedule::new(Duration::ZERO);
+        let mut schedule = Schedule::new(Duration::ZERO, Order::OfKeys);
         (0..6).for_each(|key| schedule.add(key, Some("a".into()), now));
         (10..12).for_each(|key| schedule.add(key, Some("b".into()), now + Duration::from_millis(1)));
         schedule.add(20, None, now + Duration::from_millis(1));
