@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
+
 use super::grpc::{Call, CallError, Requests, Responses, Status};
 use super::machine::Machine;
 use super::progress::StreamGuard;
@@ -10,7 +12,7 @@ use super::{Feed, Order};
 use crate::envoy::proto::discovery::DeltaDiscoveryRequest;
 use crate::envoy::resources::Snapshot;
 
-/// Orders that follow each other within this time are one change.
+/// Orders that follow another one within this time are one change; the first goes out at once.
 const MERGE: Duration = Duration::from_millis(10);
 
 /// Serves a call until the client or the orders end it.
@@ -30,6 +32,7 @@ async fn converse(
 ) -> Result<std::convert::Infallible, CallError> {
     let mut machine = Machine::new(next_order(&mut feed)?);
     let stream = StreamGuard::open(Arc::clone(&feed.progress));
+    let mut next_change = Instant::now();
     loop {
         while let Some(response) = machine.poll() {
             responses.send(&response).await?;
@@ -43,8 +46,9 @@ async fn converse(
             }
             changed = feed.orders.changed() => {
                 changed.map_err(|_| CallError::Ended(Status::unavailable("the server ends")))?;
-                tokio::time::sleep(MERGE).await;
+                sleep_until(next_change).await;
                 machine.want(next_order(&mut feed)?);
+                next_change = Instant::now() + MERGE;
             }
         }
     }
