@@ -13,8 +13,8 @@ use portolan_core::gateway::prefix::{Fence, Prefix, PrefixText};
 use portolan_core::gateway::reserve::Parent;
 use portolan_core::gateway::unit::{Report, State};
 use portolan_core::gateway::{
-    Account, ConditionKind, Egw, Endpoint, EndpointSpec, Identity, Limits, LoadBalancer, Namespace, NodeConfig,
-    ObjectName, Plan, ServiceGroup, ServicePrefix, Tunnel, TunnelEndpoint, World, plan,
+    Account, ConditionKind, Egw, Endpoint, EndpointPlans, EndpointSpec, Identity, Limits, LoadBalancer, Namespace,
+    NodeConfig, ObjectName, Plan, ServiceGroup, ServicePrefix, Tunnel, TunnelEndpoint, World, plan,
 };
 use portolan_testkit::bench::{Bench, Goal, Side};
 
@@ -103,7 +103,7 @@ fn at_rest(world: &World, plan: &Plan) -> anyhow::Result<()> {
         let problem = planned.verdicts.problem(ConditionKind::Ready);
         ensure!(problem.is_none() && planned.completion.is_none(), "{name}: {problem:?}");
     }
-    for (name, planned) in &plan.endpoints {
+    for (name, planned) in plan.endpoints.values().flat_map(EndpointPlans::iter) {
         let problem = planned.verdicts.first_problem();
         ensure!(problem.is_none() && planned.tunnel.is_some(), "{name}: {problem:?}");
     }
@@ -186,7 +186,7 @@ fn add_load_balancer(world: &mut World, number: usize) -> anyhow::Result<()> {
         Ok((format!("ep{number}-{index}").into(), Endpoint { identity, spec: Ok(spec) }))
     };
     let endpoints = (0..ENDPOINTS).map(endpoint).collect::<anyhow::Result<_>>()?;
-    world.endpoints.insert(name.clone(), endpoints);
+    world.endpoints.insert(name.clone(), Arc::new(endpoints));
     world.load_balancers.insert(name, object);
     if let Some(account) = world.accounts.get_mut(&account) {
         account.services.counter = account.services.counter.max(service.into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use portolan_core::gateway::unit::{Report, State, UnitId};
-use portolan_core::gateway::{Plan, Space, Verdicts};
+use portolan_core::gateway::{EndpointPlans, Plan, Space, Verdicts};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -113,7 +113,8 @@ impl Metrics {
             (SpaceLabel { space }, count(numbers.len()))
         }));
         self.load_balancers.show(plan.load_balancers.values().map(|planned| (state(&planned.verdicts), 1)));
-        self.endpoints.show(plan.endpoints.values().map(|planned| (state(&planned.verdicts), 1)));
+        let endpoints = plan.endpoints.values().flat_map(EndpointPlans::iter);
+        self.endpoints.show(endpoints.map(|(_, planned)| (state(&planned.verdicts), 1)));
         self.units.set(count(plan.units.len()));
     }
 

@@ -76,7 +76,7 @@ impl Model {
             if let Some(owner) = owners.remove(key)
                 && let Some(of_owner) = endpoints.get_mut(&owner)
             {
-                of_owner.remove(&name);
+                Arc::make_mut(of_owner).remove(&name);
                 if of_owner.is_empty() {
                     endpoints.remove(&owner);
                 }
@@ -84,7 +84,7 @@ impl Model {
             let Some(object) = object else { return };
             let owner = ObjectName::new(&key.namespace, &object.spec.load_balancer);
             owners.insert(Arc::clone(key), owner.clone());
-            endpoints.entry(owner).or_default().insert(name, validate::endpoint(object));
+            Arc::make_mut(endpoints.entry(owner).or_default()).insert(name, validate::endpoint(object));
         });
         let (claims, other_use) = (&mut self.world.claims, &mut self.world.other_use);
         follow(&cache.claims, &changes.claims, &mut self.claims, |key, object| {

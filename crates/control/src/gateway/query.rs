@@ -1,6 +1,7 @@
 //! What `portolan plan` and `status` can ask of gateway.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Client, ResourceExt as _};
@@ -38,7 +39,16 @@ async fn plan(client: Client, changes: Vec<Value>) -> Result<QueryResult, QueryE
     let ((before, was), (after, is)) = (settled(objects), settled(changed));
     let mut rows = numbers(&before, &after);
     rows.extend(differences(&was, &is));
-    Ok(QueryResult::of_changes(rows))
+    let warnings = rows.iter().any(is_of_flags).then(|| UNKNOWN_FLAGS.to_owned()).into_iter().collect();
+    Ok(QueryResult { warnings, ..QueryResult::of_changes(rows) })
+}
+
+const UNKNOWN_FLAGS: &str = "the operator's flags are not known here: limits, denied ranges and images are judged by their defaults \
+     (--gateway-max-..., --gateway-endpoint-deny, --gateway-direct-allow, --gateway-envoy-image-allow)";
+
+/// True if an operator with other flags may decide otherwise.
+fn is_of_flags(row: &Row) -> bool {
+    ["QuotaExceeded", "AddressDenied", "ImageNotAllowed"].iter().any(|reason| row["change"] == *reason)
 }
 
 /// Keys that objects would get.
@@ -114,9 +124,12 @@ fn differences(before: &Plan, after: &Plan) -> Vec<Row> {
         let was = before.load_balancers.get(name).map(|planned| &planned.verdicts);
         rows.extend(problems(&named("LoadBalancer", name), was, &is.verdicts));
     }
-    for (name, is) in &after.endpoints {
-        let was = before.endpoints.get(name).map(|planned| &planned.verdicts);
-        rows.extend(problems(&named("Endpoint", name), was, &is.verdicts));
+    for (load_balancer, endpoints) in &after.endpoints {
+        for (name, is) in endpoints.iter() {
+            let was = before.endpoint(load_balancer, name).map(|planned| &planned.verdicts);
+            let name = ObjectName { namespace: Arc::clone(&load_balancer.namespace), name: Arc::clone(name) };
+            rows.extend(problems(&named("Endpoint", &name), was, &is.verdicts));
+        }
     }
     rows.extend(listeners(before, after));
     rows

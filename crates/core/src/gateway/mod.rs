@@ -9,6 +9,7 @@
 
 pub mod addresses;
 mod deny;
+mod endpoints;
 pub mod gue;
 pub mod keys;
 mod plan;
@@ -25,9 +26,10 @@ pub mod unit;
 mod verdict;
 
 pub use deny::{Denied, denied};
+pub use endpoints::Endpoints;
 pub use plan::{
-    AccountPlan, Completion, EgwPlan, EndpointPlan, FinalizerChange, GroupPlan, LoadBalancerPlan, NamespaceChange,
-    Plan, PrefixPlan, plan,
+    AccountPlan, Completion, EgwPlan, EndpointPlan, EndpointPlans, FinalizerChange, GroupPlan, LoadBalancerPlan,
+    NamespaceChange, Plan, PrefixPlan, plan,
 };
 pub use problem::Problem;
 pub use quarantine::{Quarantine, Space};

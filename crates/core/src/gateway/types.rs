@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::addresses::{Claim, Moment};
+use super::endpoints::Endpoints;
 use super::ports::{EndpointPort, PublicPort};
 use super::prefix::{Fence, Prefix, PrefixError};
 use super::problem::Problem;
@@ -70,8 +71,8 @@ pub struct World {
     pub groups: BTreeMap<ObjectName, ServiceGroup>,
     /// Load balancers in all namespaces.
     pub load_balancers: BTreeMap<ObjectName, LoadBalancer>,
-    /// Endpoints by the load balancer that they name, then by their own name.
-    pub endpoints: BTreeMap<ObjectName, BTreeMap<Arc<str>, Endpoint>>,
+    /// Endpoints by the load balancer that they name.
+    pub endpoints: BTreeMap<ObjectName, Arc<Endpoints>>,
     /// Claims of this capability.
     pub claims: BTreeMap<IpAddr, Claim>,
     /// Addresses that are claimed for another use.

@@ -70,6 +70,31 @@ impl Verdicts {
         Self(Cow::Borrowed(ALL))
     }
 
+    /// What is reported of a load balancer that works, as most do: they share one list for each kind of tunnels. None if
+    /// its own have another problem.
+    pub(super) const fn working_load_balancer(tunnels: &Problem) -> Option<Self> {
+        const fn all(tunnels: Problem) -> [Verdict; 7] {
+            [
+                Verdict { kind: ConditionKind::Accepted, problem: None },
+                Verdict { kind: ConditionKind::ResolvedRefs, problem: None },
+                Verdict { kind: ConditionKind::Allocated, problem: None },
+                Verdict { kind: ConditionKind::AddressInPool, problem: None },
+                Verdict { kind: ConditionKind::Programmed, problem: None },
+                Verdict { kind: ConditionKind::TunnelsUp, problem: Some(tunnels) },
+                Verdict { kind: ConditionKind::Ready, problem: None },
+            ]
+        }
+        const DIRECT: &[Verdict] = &all(Problem::DriverDirect);
+        const NOT_OFFERED: &[Verdict] = &all(Problem::NoTunnelAddress);
+        if matches!(tunnels, Problem::DriverDirect) {
+            Some(Self(Cow::Borrowed(DIRECT)))
+        } else if matches!(tunnels, Problem::NoTunnelAddress) {
+            Some(Self(Cow::Borrowed(NOT_OFFERED)))
+        } else {
+            None
+        }
+    }
+
     pub(super) fn of<const N: usize>(verdicts: [(ConditionKind, Option<&Problem>); N]) -> Self {
         // the summary is added to most of them
         let mut all = Vec::with_capacity(N + 1);

@@ -15,7 +15,9 @@ use crate::runtime::endpoint::Part;
 
 pub(super) fn prepare(acting: Acting<'_>, name: &ObjectName, since: Instant) -> Prepared<()> {
     let seen = acting.model.endpoints.get(&validate::key_of(name)).cloned();
-    let (Some(seen), Some(planned)) = (seen, acting.plan.endpoints.get(name)) else { return Prepared::Nothing };
+    let Some(seen) = seen else { return Prepared::Nothing };
+    let load_balancer = ObjectName::new(&name.namespace, &seen.spec.load_balancer);
+    let Some(planned) = acting.plan.endpoint(&load_balancer, &name.name) else { return Prepared::Nothing };
     let (writer, store) = (acting.writer.clone(), acting.cache.endpoints.clone());
     if planned.drops_finalizer {
         let mut wanted = Endpoint::clone(&seen);

@@ -11,12 +11,13 @@ mod misplaced;
 mod namespaces;
 mod views;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_core::gateway::{ObjectName, Plan};
+use portolan_core::gateway::{EndpointPlans, ObjectName, Plan};
 use portolan_core::net::parse_claim_name;
 use tokio::time::Instant;
 
@@ -28,6 +29,7 @@ use super::validate::name_of;
 use super::versions::Versions;
 use crate::runtime::due::{DueWrites, Pace, WriteQueues};
 use crate::runtime::events::Recorder;
+use crate::runtime::schedule::Order;
 use crate::runtime::store::Key;
 use crate::runtime::write::Writer;
 
@@ -46,8 +48,10 @@ pub(super) struct Writes {
     misplaced: DueWrites<Misplaced>,
 }
 
-/// Numbers and addresses: a plan that waits for them is made again soon.
-const ALLOCATION: Pace = Pace { budget: Duration::from_millis(200), ..Pace::URGENT };
+/// Numbers and addresses: a plan that waits for them is made again soon. Two operators that both act, as in the moment in
+/// which one takes over, come to the same plan: in the order of names, each write of one would be in the way of the other.
+const ALLOCATION: Pace = Pace { budget: Duration::from_millis(200), order: Order::Random, ..Pace::URGENT };
+const STATUS: Pace = Pace { order: Order::Random, ..Pace::STATUS };
 
 impl Writes {
     pub(super) fn new(queues: &WriteQueues) -> Self {
@@ -58,8 +62,8 @@ impl Writes {
             account_status: queues.queue("gateway account status", ALLOCATION),
             claims: queues.queue("gateway claims", ALLOCATION),
             load_balancers: queues.queue("gateway loadbalancers", ALLOCATION),
-            load_balancer_status: queues.queue("gateway loadbalancer status", Pace::STATUS),
-            endpoints: queues.queue("gateway endpoints", Pace::STATUS),
+            load_balancer_status: queues.queue("gateway loadbalancer status", STATUS),
+            endpoints: queues.queue("gateway endpoints", STATUS),
             prefixes: queues.queue("gateway serviceprefixes", Pace::VIEW),
             groups: queues.queue("gateway servicegroups", Pace::VIEW),
             misplaced: queues.queue("gateway misplaced objects", Pace::STATUS),
@@ -74,29 +78,29 @@ impl Writes {
             keys.iter().map(|key| Arc::from(key.name.as_str())).collect::<Vec<Arc<str>>>()
         };
         self.namespaces.extend(bare(&changes.namespaces));
-        self.namespaces.extend(differing(&last.namespaces, &plan.namespaces));
+        self.namespaces.extend(differing(&last.namespaces, &plan.namespaces).cloned());
         if !changes.egws.is_empty() || !changes.namespaces.is_empty() || last.egw != plan.egw {
             self.egw.add(());
         }
-        let accounts = bare(&changes.accounts).into_iter().chain(differing(&last.accounts, &plan.accounts));
+        let accounts = bare(&changes.accounts).into_iter().chain(differing(&last.accounts, &plan.accounts).cloned());
         for account in accounts {
             self.accounts.add(Arc::clone(&account));
             self.account_status.add(account);
         }
         self.claims.extend(changes.claims.iter().filter_map(|key| parse_claim_name(&key.name)));
-        self.claims.extend(differing(&last.claims, &plan.claims));
-        let load_balancers = names(&changes.load_balancers);
-        for name in load_balancers.into_iter().chain(differing(&last.load_balancers, &plan.load_balancers)) {
+        self.claims.extend(differing(&last.claims, &plan.claims).copied());
+        let load_balancers: Vec<ObjectName> = differing(&last.load_balancers, &plan.load_balancers).cloned().collect();
+        for name in names(&changes.load_balancers).into_iter().chain(load_balancers.iter().cloned()) {
             self.load_balancers.add(name.clone());
             self.load_balancer_status.add(name);
         }
         self.endpoints.extend(names(&changes.endpoints));
-        self.endpoints.extend(differing(&last.endpoints, &plan.endpoints));
+        self.endpoints.extend(differing_endpoints(last, plan));
         self.prefixes.extend(bare(&changes.prefixes));
-        self.prefixes.extend(differing(&last.prefixes, &plan.prefixes));
+        self.prefixes.extend(differing(&last.prefixes, &plan.prefixes).cloned());
         self.groups.extend(names(&changes.groups));
-        self.groups.extend(differing(&last.groups, &plan.groups));
-        for name in differing(&last.load_balancers, &plan.load_balancers) {
+        self.groups.extend(differing(&last.groups, &plan.groups).cloned());
+        for name in load_balancers {
             let groups = plan.groups.range(ObjectName { namespace: Arc::clone(&name.namespace), name: "".into() }..);
             let groups = groups.take_while(|(group, _)| group.namespace == name.namespace);
             self.groups.extend(groups.map(|(group, _)| group.clone()));
@@ -165,8 +169,66 @@ impl Writes {
 }
 
 /// Keys whose values differ.
-fn differing<K: Ord + Clone, V: PartialEq>(last: &BTreeMap<K, V>, now: &BTreeMap<K, V>) -> Vec<K> {
-    let gone = last.keys().filter(|key| !now.contains_key(*key));
-    let changed = now.iter().filter(|(key, value)| last.get(*key) != Some(*value)).map(|(key, _)| key);
-    gone.chain(changed).cloned().collect()
+fn differing<'a, K: Ord, V: PartialEq>(
+    last: &'a BTreeMap<K, V>,
+    now: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = &'a K> {
+    differing_of(last.iter(), now.iter())
+}
+
+/// Endpoints whose plans differ.
+fn differing_endpoints<'a>(last: &'a Plan, now: &'a Plan) -> impl Iterator<Item = ObjectName> {
+    differing(&last.endpoints, &now.endpoints).flat_map(move |load_balancer| {
+        let of = |plan: &'a Plan| plan.endpoints.get(load_balancer).into_iter().flat_map(EndpointPlans::iter);
+        let name = move |name: &Arc<str>| ObjectName {
+            namespace: Arc::clone(&load_balancer.namespace),
+            name: Arc::clone(name),
+        };
+        differing_of(of(last), of(now)).map(name)
+    })
+}
+
+/// Keys whose values differ, of two lists in the order of keys.
+fn differing_of<'a, K: Ord + 'a, V: PartialEq + 'a>(
+    last: impl Iterator<Item = (&'a K, &'a V)>,
+    now: impl Iterator<Item = (&'a K, &'a V)>,
+) -> impl Iterator<Item = &'a K> {
+    let (mut last, mut now) = (last.peekable(), now.peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let order = match (last.peek(), now.peek()) {
+                (None, None) => return None,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((was, _)), Some((is, _))) => was.cmp(is),
+            };
+            let (was, is) = (last.next_if(|_| order.is_le()), now.next_if(|_| order.is_ge()));
+            if was.map(|(_, value)| value) != is.map(|(_, value)| value) {
+                return was.or(is).map(|(key, _)| key);
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_came_went_or_changed_differ() {
+        let map = |text: &str| text.chars().zip(1..).filter(|(key, _)| *key != '.').collect::<BTreeMap<char, u8>>();
+        for (last, now, expected) in [
+            ("", "", ""),
+            ("abc", "abc", ""),
+            ("", "ab", "ab"),
+            ("ab", "", "ab"),
+            ("abc", "a.c", "b"),
+            (".bc", "abcd", "ad"),
+            ("abcd", "ab.cd", "cd"),
+            ("ace", "..bd", "abcde"),
+        ] {
+            let found: String = differing(&map(last), &map(now)).collect();
+            assert_eq!(found, expected, "{last} and {now}");
+        }
+    }
 }

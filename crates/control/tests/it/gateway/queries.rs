@@ -26,9 +26,7 @@ fn rows(result: &QueryResult) -> Vec<(String, String, String)> {
 }
 
 async fn a_plan_says_which_key_and_address_the_operator_gives(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8/29").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8/29").await?;
     let acme = World::name("acme");
     world.account(&acme).await?;
     world.load_balancer(&acme, "first").await?;
@@ -40,6 +38,7 @@ async fn a_plan_says_which_key_and_address_the_operator_gives(backend: Backend) 
     });
     let changes = vec![object("LoadBalancer", &own, "second", &spec), object("Endpoint", &own, "e", &endpoint)];
     let planned = query::plan(CAPABILITIES, &world.client, changes).await?;
+    ensure!(planned.warnings.is_empty(), "{planned:?}");
     let found = rows(&planned);
     world.load_balancer_with(&acme, "second", json!({ "public-ports": spec["public-ports"] })).await?;
     world.create::<Endpoint>(&own, "e", endpoint).await?;
@@ -59,6 +58,7 @@ async fn a_plan_says_which_key_and_address_the_operator_gives(backend: Backend) 
     });
     let planned = query::plan(CAPABILITIES, &world.client, vec![object("Endpoint", &own, "bad", &denied)]).await?;
     ensure!(rows(&planned).iter().any(|(_, change, _)| change == "AddressDenied"), "{:?}", planned.rows);
+    ensure!(planned.warnings.iter().any(|warning| warning.contains("--gateway-endpoint-deny")), "{planned:?}");
     let shrunk =
         object("ServicePrefix", "egw", "default", &json!({ "subnet": "192.0.2.0/24", "pool": "192.0.2.9-192.0.2.10" }));
     let planned = query::plan(CAPABILITIES, &world.client, vec![shrunk]).await?;
@@ -68,9 +68,7 @@ async fn a_plan_says_which_key_and_address_the_operator_gives(backend: Backend) 
 }
 
 async fn queries_name_the_first_problem(backend: Backend) -> anyhow::Result<()> {
-    let world = World::new(backend).await?;
-    let operator = world.operator().await?;
-    world.pool("192.0.2.8-192.0.2.8").await?;
+    let (world, operator) = World::operated(backend, "192.0.2.8-192.0.2.8").await?;
     let acme = World::name("acme");
     world.account(&acme).await?;
     world.load_balancer(&acme, "served").await?;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::super::deny::DenyList;
+use super::super::endpoints::Endpoints;
 use super::super::ports::{PortNumber, fed_by};
 use super::super::problem::Problem;
 use super::super::types::{Endpoint, ObjectName, World};
@@ -23,6 +24,7 @@ pub(super) struct JudgedEndpoints<'a> {
     pub(super) load_balancer: &'a ObjectName,
     /// Its position in the services, if it exists.
     pub(super) service: Option<usize>,
+    pub(super) objects: &'a Arc<Endpoints>,
     /// In the order of their names.
     pub(super) endpoints: Vec<(&'a Arc<str>, Judgement<'a>)>,
 }
@@ -69,15 +71,15 @@ struct Use {
 pub(super) fn judge<'a>(world: &'a World, services: &Services<'a>, deny: &DenyList<'_>) -> Judged<'a> {
     let mut judged =
         Judged { all: Vec::with_capacity(world.endpoints.len()), by_service: vec![None; services.all.len()] };
-    let mut uses: Vec<Use> = Vec::with_capacity(world.endpoints.values().map(BTreeMap::len).sum());
+    let mut uses: Vec<Use> = Vec::with_capacity(world.endpoints.values().map(|endpoints| endpoints.len()).sum());
     // both are in the order of names
     let mut by_name = services.by_name.iter().peekable();
-    for (at, (load_balancer, endpoints)) in world.endpoints.iter().enumerate() {
+    for (at, (load_balancer, objects)) in world.endpoints.iter().enumerate() {
         while by_name.next_if(|(name, _)| *name < load_balancer).is_some() {}
         let service = by_name.next_if(|(name, _)| *name == load_balancer).map(|(_, position)| *position);
         let of_service = service.map(|position| &services.all[position]);
         let judge = |(name, object)| (name, Judgement { object, used: one(of_service, load_balancer, object, deny) });
-        let mut decided: Vec<_> = endpoints.iter().map(judge).collect();
+        let mut decided: Vec<_> = objects.iter().map(judge).collect();
         let account = of_service.and_then(|service| service.account);
         let limit = account.map_or(0, |(_, account)| account.limits.endpoints_per_load_balancer);
         let first = uses.len();
@@ -92,7 +94,7 @@ pub(super) fn judge<'a>(world: &'a World, services: &Services<'a>, deny: &DenyLi
         if let Some(position) = service {
             judged.by_service[position] = Some(at);
         }
-        judged.all.push(JudgedEndpoints { load_balancer, service, endpoints: decided });
+        judged.all.push(JudgedEndpoints { load_balancer, service, objects, endpoints: decided });
     }
     refuse_foreign(services, uses, &mut judged);
     judged

@@ -19,8 +19,8 @@ mod tunnels;
 mod units;
 
 pub use result::{
-    AccountPlan, Completion, EgwPlan, EndpointPlan, FinalizerChange, GroupPlan, LoadBalancerPlan, NamespaceChange,
-    Plan, PrefixPlan,
+    AccountPlan, Completion, EgwPlan, EndpointPlan, EndpointPlans, FinalizerChange, GroupPlan, LoadBalancerPlan,
+    NamespaceChange, Plan, PrefixPlan,
 };
 
 use super::deny::DenyList;

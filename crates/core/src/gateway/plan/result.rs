@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::super::addresses::{Claim, Moment};
+use super::super::endpoints::Endpoints;
 use super::super::quarantine::Space;
 use super::super::reserve::Parent;
 use super::super::types::{ObjectName, Tunnel};
@@ -26,8 +27,8 @@ pub struct Plan {
     pub groups: BTreeMap<ObjectName, GroupPlan>,
     /// Load balancers.
     pub load_balancers: BTreeMap<ObjectName, LoadBalancerPlan>,
-    /// Endpoints.
-    pub endpoints: BTreeMap<ObjectName, EndpointPlan>,
+    /// Endpoints by the load balancer that they name.
+    pub endpoints: BTreeMap<ObjectName, EndpointPlans>,
     /// Claims as they should be; those of the world that are not here are deleted.
     pub claims: BTreeMap<IpAddr, Claim>,
     /// Envoys.
@@ -39,6 +40,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What an endpoint of a load balancer should be.
+    pub fn endpoint(&self, load_balancer: &ObjectName, name: &str) -> Option<&EndpointPlan> {
+        self.endpoints.get(load_balancer)?.get(name)
+    }
+
     pub(super) fn wake_at(&mut self, moment: Option<Moment>) {
         self.next = self.next.into_iter().chain(moment).min();
     }
@@ -134,6 +140,33 @@ pub struct Completion {
     pub key: u32,
     /// Its address. None if there is none for it.
     pub address: Option<IpAddr>,
+}
+
+/// The endpoints that name one load balancer.
+#[derive(Debug, Clone)]
+pub struct EndpointPlans {
+    pub(super) objects: Arc<Endpoints>,
+    /// In the order of the objects.
+    pub(super) plans: Vec<EndpointPlan>,
+}
+
+impl EndpointPlans {
+    /// All of them with their names, in the order of these.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &EndpointPlan)> {
+        self.objects.iter().map(|(name, _)| name).zip(&self.plans)
+    }
+
+    fn get(&self, name: &str) -> Option<&EndpointPlan> {
+        self.plans.get(self.objects.position(name)?)
+    }
+}
+
+impl PartialEq for EndpointPlans {
+    fn eq(&self, other: &Self) -> bool {
+        let has_same_names = Arc::ptr_eq(&self.objects, &other.objects)
+            || self.objects.iter().map(|(name, _)| name).eq(other.objects.iter().map(|(name, _)| name));
+        has_same_names && self.plans == other.plans
+    }
 }
 
 /// An endpoint.

@@ -37,6 +37,12 @@ fn add(world: &mut World, balancer: &str, service: u16, last: u8) {
     world.load_balancers.insert(name("a", balancer), object);
 }
 
+/// Adds an endpoint.
+fn serve(world: &mut World, balancer: &str, uid: &str) {
+    let of_balancer = world.endpoints.entry(name("a", balancer)).or_default();
+    Arc::make_mut(of_balancer).insert(uid.into(), endpoint(uid, 1, 1));
+}
+
 fn running(world: &mut World) {
     let units = plan(world).units;
     let report =
@@ -48,7 +54,7 @@ fn running(world: &mut World) {
 fn a_plan_of_a_converged_world_changes_nothing() {
     let mut world = served();
     world.accounts.get_mut("a").unwrap().services = Parent { counter: 1, ..Parent::default() };
-    world.endpoints.entry(name("a", "lb")).or_default().insert("e".into(), endpoint("e", 1, 1));
+    serve(&mut world, "lb", "e");
     running(&mut world);
     let first = plan(&world);
     assert_eq!(first, plan(&world), "the same world gives the same plan");
@@ -56,14 +62,14 @@ fn a_plan_of_a_converged_world_changes_nothing() {
     assert_eq!(balancer.completion, None);
     assert_eq!(first.claims, world.claims);
     assert_eq!(balancer.verdicts.first_problem(), None);
-    assert!(first.endpoints.values().all(|endpoint| endpoint.verdicts.first_problem().is_none()));
+    assert!(first.endpoint(&name("a", "lb"), "e").is_some_and(|one| one.verdicts.first_problem().is_none()));
 }
 
 #[test]
 fn a_settled_world_shows_which_keys_and_addresses_new_objects_would_get() {
     let mut world = world("192.0.2.8/29", &["a"]);
     world.load_balancers.insert(name("a", "lb"), load_balancer("lb", 10));
-    world.endpoints.entry(name("a", "lb")).or_default().insert("e".into(), endpoint("e", 1, 1));
+    serve(&mut world, "lb", "e");
     let (after, planned) = settle(world);
     assert_eq!(after.accounts["a"].key, Some(1));
     let balancer = &after.load_balancers[&name("a", "lb")];
@@ -77,7 +83,7 @@ fn a_settled_world_shows_which_keys_and_addresses_new_objects_would_get() {
 fn an_endpoint_changes_nothing_but_the_endpoints_of_its_listener() {
     let mut world = served();
     let before = plan(&world).units;
-    world.endpoints.entry(name("a", "lb")).or_default().insert("e".into(), endpoint("e", 1, 1));
+    serve(&mut world, "lb", "e");
     let after = plan(&world).units;
     let (before, after) = (before.values().next().unwrap(), after.values().next().unwrap());
     assert_ne!(before, after);
@@ -166,15 +172,15 @@ fn an_account_goes_with_its_contents_only_if_asked_to() {
 fn a_deleted_load_balancer_goes_step_by_step() {
     let mut world = served();
     running(&mut world);
-    world.endpoints.entry(name("a", "lb")).or_default().insert("e".into(), endpoint("e", 1, 1));
+    serve(&mut world, "lb", "e");
     let object = world.load_balancers.get_mut(&name("a", "lb")).unwrap();
     object.identity.deleted = Some(world.now);
     let first = plan(&world);
     assert!(first.units.is_empty() && first.claims == world.claims, "first its Envoy");
-    assert!(!first.endpoints[&name("a", "e")].is_deleted);
+    assert!(!first.endpoint(&name("a", "lb"), "e").unwrap().is_deleted);
     world.reports = Some(BTreeMap::new());
     let second = plan(&world);
-    assert!(second.endpoints[&name("a", "e")].is_deleted, "then its endpoints");
+    assert!(second.endpoint(&name("a", "lb"), "e").unwrap().is_deleted, "then its endpoints");
     assert!(second.claims.values().all(|claim| claim.holders.is_empty() && claim.released_at.is_some()));
     assert!(!second.load_balancers[&name("a", "lb")].is_finished);
     world.endpoints.clear();

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::super::reserve::Parent;
 use super::super::types::{Egw, Tunnel};
 use super::super::unit::{Report, State};
-use super::super::{FinalizerChange, ObjectName, Plan, World, namespace_of, plan};
+use super::super::{EndpointPlans, FinalizerChange, ObjectName, Plan, World, namespace_of, plan};
 use super::build::{endpoint, load_balancer, name, world};
 
 /// Versions of objects, by kind and name.
@@ -252,12 +252,12 @@ fn balancers(seen: &Revision, planned: &Plan, writes: &mut Vec<Write>) {
             writes.push(Write { kind: 2, key, change: apply });
         }
     }
-    let gone: Vec<ObjectName> =
-        planned.endpoints.iter().filter(|(_, planned)| planned.is_deleted).map(|(name, _)| name.clone()).collect();
+    let all = planned.endpoints.values().flat_map(EndpointPlans::iter);
+    let gone: Vec<Arc<str>> = all.filter(|(_, planned)| planned.is_deleted).map(|(name, _)| Arc::clone(name)).collect();
     for name in gone {
         let apply = change(move |world| {
             for endpoints in world.endpoints.values_mut() {
-                endpoints.remove(&name.name);
+                Arc::make_mut(endpoints).remove(&name);
             }
             world.endpoints.retain(|_, endpoints| !endpoints.is_empty());
         });
@@ -320,7 +320,7 @@ fn happens(server: &mut Server, operators: &mut [Operator], event: &Event) {
             let uid = format!("e{number}-{node}");
             server.write("lb-endpoints", &fresh, |world| {
                 let endpoints = world.endpoints.entry(object).or_default();
-                endpoints.insert(uid.as_str().into(), endpoint(&uid, number * 10 + node, *node));
+                Arc::make_mut(endpoints).insert(uid.as_str().into(), endpoint(&uid, number * 10 + node, *node));
             });
         }
         Event::Act { operator, lag, most } => {
@@ -369,7 +369,7 @@ proptest! {
         for (name, object) in &world.load_balancers {
             prop_assert!(object.key.is_some() && object.address.is_some(), "{name} has nothing: {object:?}");
             let nodes = world.endpoints.get(name).map_or(0, |endpoints| {
-                endpoints.values().filter_map(|one| one.spec.as_ref().ok()).map(|spec| spec.node).collect::<BTreeSet<_>>().len()
+                endpoints.iter().filter_map(|(_, one)| one.spec.as_ref().ok()).map(|spec| spec.node).collect::<BTreeSet<_>>().len()
             });
             prop_assert_eq!(object.tunnels.len(), nodes, "{}: a tunnel for each node", name);
         }

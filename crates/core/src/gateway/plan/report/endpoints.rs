@@ -7,7 +7,7 @@ use super::super::super::problem::Problem;
 use super::super::super::types::ObjectName;
 use super::super::super::verdict::{ConditionKind, Verdicts};
 use super::super::endpoints::{Judged, JudgedEndpoints, Judgement, Refused};
-use super::super::result::EndpointPlan;
+use super::super::result::{EndpointPlan, EndpointPlans};
 use super::super::services::Services;
 use super::super::tunnels::Tunnels;
 use super::super::units::{self, Effect};
@@ -17,9 +17,9 @@ pub(in super::super) fn endpoints(
     effects: &[Effect<'_>],
     judged: Judged<'_>,
     tunnels: &Tunnels,
-) -> BTreeMap<ObjectName, EndpointPlan> {
-    let mut all = Vec::with_capacity(judged.all.iter().map(|one| one.endpoints.len()).sum());
-    for JudgedEndpoints { load_balancer, service: position, endpoints } in judged.all {
+) -> BTreeMap<ObjectName, EndpointPlans> {
+    let mut all = Vec::with_capacity(judged.all.len());
+    for JudgedEndpoints { load_balancer, service: position, objects, endpoints } in judged.all {
         let service = position.map(|position| &services.all[position]);
         let effect = position.map(|position| &effects[position]);
         let tunnels = position.map(|position| &tunnels.by_service[position].wanted);
@@ -27,7 +27,7 @@ pub(in super::super) fn endpoints(
             service.object.identity.is_terminating() && service.object.identity.has_finalizer && service.is_released
         });
         let key = service.and_then(|service| service.object.key);
-        for (name, Judgement { object, used }) in endpoints {
+        let plan = |(_, Judgement { object, used }): (_, Judgement<'_>)| {
             let tunnel = object.spec.as_ref().ok().and_then(|spec| tunnels?.get(&spec.node));
             let (refused, unresolved) = match &used {
                 Ok(_) => (None, None),
@@ -48,16 +48,16 @@ pub(in super::super) fn endpoints(
                     (ConditionKind::Programmed, Some(programmed)),
                 ]),
             };
-            let planned = EndpointPlan {
+            EndpointPlan {
                 verdicts,
                 key,
                 tunnel: tunnel.map(|tunnel| tunnel.id),
                 is_deleted: is_deleted && !object.identity.is_terminating(),
                 drops_finalizer: object.identity.has_finalizer,
-            };
-            let namespace = Arc::clone(&load_balancer.namespace);
-            all.push((ObjectName { namespace, name: Arc::clone(name) }, planned));
-        }
+            }
+        };
+        let plans = endpoints.into_iter().map(plan).collect();
+        all.push((load_balancer.clone(), EndpointPlans { objects: Arc::clone(objects), plans }));
     }
     all.into_iter().collect()
 }

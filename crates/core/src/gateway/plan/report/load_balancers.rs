@@ -37,16 +37,21 @@ pub(in super::super) fn load_balancers(
         let outside = services.addresses.outside.get(uid).zip(object.address);
         let outside = outside.map(|(why, address)| Problem::Outside { address, why: *why });
         let programmed = units::programmed(effect, service);
-        let verdicts = Verdicts::of([
-            (ConditionKind::Accepted, refused.as_ref()),
-            (ConditionKind::ResolvedRefs, unresolved.as_ref()),
-            (ConditionKind::Allocated, unallocated.as_ref()),
-            (ConditionKind::AddressInPool, outside.as_ref()),
-            (ConditionKind::Programmed, programmed.as_ref()),
-            (ConditionKind::TunnelsUp, Some(&of_load_balancer.problem)),
-        ]);
+        let problems = [&unallocated, &outside, &programmed, refused, unresolved];
+        let working = Verdicts::working_load_balancer(&of_load_balancer.problem);
+        let verdicts = working.filter(|_| problems.iter().all(|problem| problem.is_none())).unwrap_or_else(|| {
+            let verdicts = Verdicts::of([
+                (ConditionKind::Accepted, refused.as_ref()),
+                (ConditionKind::ResolvedRefs, unresolved.as_ref()),
+                (ConditionKind::Allocated, unallocated.as_ref()),
+                (ConditionKind::AddressInPool, outside.as_ref()),
+                (ConditionKind::Programmed, programmed.as_ref()),
+                (ConditionKind::TunnelsUp, Some(&of_load_balancer.problem)),
+            ]);
+            summarised(verdicts, service)
+        });
         let planned = LoadBalancerPlan {
-            verdicts: summarised(verdicts, service),
+            verdicts,
             completion,
             is_finished: is_finished(world, service, &holders),
             is_deleted: false,
