@@ -19,7 +19,7 @@ use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use portolan_control::runtime::metrics::Metrics;
 use portolan_control::runtime::ready::Readiness;
-use portolan_control::runtime::schedule::Schedule;
+use portolan_control::runtime::schedule::{Order, Schedule};
 use portolan_control::runtime::tasks::Tasks;
 use portolan_control::runtime::watch::{Selection, WatchRegistry};
 use portolan_testkit::ControlPlane;
@@ -105,7 +105,7 @@ fn good(event: watcher::Event<DeserializeGuard<ConfigMap>>) -> Option<watcher::E
 
 fn queue(keys: u64) {
     let now = tokio::time::Instant::now();
-    let mut schedule = Schedule::new(Duration::ZERO);
+    let mut schedule = Schedule::new(Duration::ZERO, Order::OfKeys);
     (0..keys).for_each(|key| schedule.add(key, None, now));
     while let Some((key, _)) = schedule.take(now) {
         schedule.succeeded(&key, now);

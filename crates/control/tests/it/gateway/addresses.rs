@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use portolan_api::gateway::{LoadBalancer, ServicePrefix};
 use serde_json::json;
 
-use super::harness::{Victim, World, unit};
+use super::harness::{Tenants, World, unit};
 use crate::harness::{Backend, eventually, on_both_servers};
 
 on_both_servers!(
@@ -139,7 +139,7 @@ async fn release_keeps_other_sharers(backend: Backend) -> anyhow::Result<()> {
 }
 
 async fn a_tenant_cannot_take_the_address_of_another(backend: Backend) -> anyhow::Result<()> {
-    let (world, operator, Victim { victim, thief, web }) = World::with_victim(backend).await?;
+    let (world, operator, Tenants { victim, thief, web }) = World::with_tenants(backend).await?;
     let held = web.spec.public_address;
     // as if it had been given the address: with finalizer, sharing key and all
     let namespace = format!("egw-{thief}");

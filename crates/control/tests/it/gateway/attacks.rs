@@ -8,7 +8,7 @@ use portolan_api::gateway::{Account, Endpoint, LoadBalancer, ServiceGroup, Servi
 use portolan_control::{CAPABILITIES, query};
 use serde_json::json;
 
-use super::harness::{Victim, World, unit};
+use super::harness::{Tenants, World, unit};
 use crate::chart::metrics;
 use crate::harness::{Backend, on_both_servers};
 
@@ -23,7 +23,7 @@ on_both_servers!(
 );
 
 async fn a_key_of_another_account_cannot_be_asked_for(backend: Backend) -> anyhow::Result<()> {
-    let (world, operator, Victim { victim, thief, web }) = World::with_victim(backend).await?;
+    let (world, operator, Tenants { victim, thief, web }) = World::with_tenants(backend).await?;
     let key = web.spec.gue_key;
     for (name, wanted) in [("same", key), ("next", key + 1), ("last", key | 0xffff)] {
         world.load_balancer_with(&thief, name, json!({ "gue-key": wanted })).await?;
@@ -126,7 +126,7 @@ async fn a_finalizer_of_a_tenant_keeps_no_address(backend: Backend) -> anyhow::R
 }
 
 async fn names_and_owners_lead_nowhere(backend: Backend) -> anyhow::Result<()> {
-    let (world, operator, Victim { victim, thief, .. }) = World::with_victim(backend).await?;
+    let (world, operator, Tenants { victim, thief, .. }) = World::with_tenants(backend).await?;
     // an endpoint in the thief's namespace that names the victim's load balancer, as such and by a path
     for (name, target) in
         [("bare", "web".to_owned()), ("path", format!("egw-{victim}/web")), ("up", "../web".to_owned())]

@@ -38,8 +38,8 @@ pub(crate) struct Operator {
     pub(crate) proxies: MemoryProxies,
 }
 
-/// Two accounts: one attacks the other.
-pub(crate) struct Victim {
+/// Two accounts, of which one attacks the other.
+pub(crate) struct Tenants {
     pub(crate) victim: String,
     pub(crate) thief: String,
     /// The victim's load balancer.
@@ -90,14 +90,14 @@ impl World {
     }
 
     /// One with a running operator, and two accounts of which one has a load balancer `web` that is ready.
-    pub(crate) async fn with_victim(backend: Backend) -> anyhow::Result<(Self, Operator, Victim)> {
+    pub(crate) async fn with_tenants(backend: Backend) -> anyhow::Result<(Self, Operator, Tenants)> {
         let (world, operator) = Self::operated(backend, "192.0.2.8/29").await?;
         let (victim, thief) = (Self::name("victim"), Self::name("thief"));
         world.account(&victim).await?;
         world.account(&thief).await?;
         world.load_balancer(&victim, "web").await?;
         let web = world.ready(&victim, "web").await?;
-        Ok((world, operator, Victim { victim, thief, web }))
+        Ok((world, operator, Tenants { victim, thief, web }))
     }
 
     pub(crate) fn of<K>(&self, namespace: &str) -> Api<K>
