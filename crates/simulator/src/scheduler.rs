@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn required_affinity_counts() {
-        let nodes = [node("a", &json!({ "zone": "west" }), &json!({})), node("b", &json!({ "zone": "east" }), &json!({}))];
+        let nodes =
+            [node("a", &json!({ "zone": "west" }), &json!({})), node("b", &json!({ "zone": "east" }), &json!({}))];
         for (operator, values, expected) in
             [("In", json!(["west"]), "a"), ("NotIn", json!(["east"]), "a"), ("Exists", json!([]), "b")]
         {
