@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use portolan_apiserver::controllers::slim::{Node, Pod};
@@ -81,17 +81,23 @@ impl Scheduler {
             let written = match choose(&pod.data["spec"], &nodes, &load) {
                 Ok(node) => {
                     *load.entry(node.clone()).or_default() += 1;
-                    let patch = json!({ "metadata": { "uid": pod.uid() }, "spec": { "nodeName": node } });
-                    api.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
+                    let binding = json!({
+                        "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod.name_any() },
+                        "target": { "kind": "Node", "name": node },
+                    });
+                    let binding = binding.to_string().into_bytes();
+                    let bound =
+                        api.create_subresource::<Value>("binding", &pod.name_any(), &PostParams::default(), binding);
+                    bound.await.map(drop)
                 }
-                Err(message) if is_told(pod, &message) => continue,
+                Err(message) if is_reported(pod, &message) => continue,
                 Err(message) => {
                     let condition = json!({
                         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
                         "lastTransitionTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
                     });
                     let patch = json!({ "status": { "conditions": [condition] } });
-                    api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await
+                    api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
                 }
             };
             match written {
@@ -203,7 +209,7 @@ fn is_met(term: &Value, node: &DynamicObject) -> bool {
 }
 
 /// Whether the pod's status says so already.
-fn is_told(pod: &DynamicObject, message: &str) -> bool {
+fn is_reported(pod: &DynamicObject, message: &str) -> bool {
     let mut conditions = pod.data["status"]["conditions"].as_array().into_iter().flatten();
     conditions.any(|one| one["type"] == "PodScheduled" && one["status"] == "False" && one["message"] == message)
 }

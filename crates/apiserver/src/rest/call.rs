@@ -51,6 +51,7 @@ impl Call<'_> {
             Subresource::Status => "status",
             Subresource::Scale => "scale",
             Subresource::Finalize => "finalize",
+            Subresource::Binding => "binding",
         }
     }
 

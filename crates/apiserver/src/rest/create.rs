@@ -3,10 +3,12 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::binding;
 use super::call::Call;
 use super::options::{WriteKind, revision};
 use super::pipeline::{FieldManagement, WriteRequest, commit};
 use super::response::Reply;
+use super::route::Subresource;
 use crate::admission::Operation;
 use crate::crd;
 use crate::kinds::strategy;
@@ -18,6 +20,9 @@ use crate::store::Expect;
 /// `POST`: creates the object in the body.
 pub(super) async fn create(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failure> {
     let write = WriteRequest::new(call, WriteKind::Create)?;
+    if call.subresource == Subresource::Binding {
+        return binding::bind(&write, bytes).await;
+    }
     let mut object = write.decode(bytes)?;
     let prefix = meta(&object, "generateName");
     if meta(&object, "name").is_empty() && !prefix.is_empty() {

@@ -33,13 +33,14 @@ pub(crate) async fn handle(
         (Ok(user), Target::Objects(place)) => objects(server, &place, &head, body, &user).await,
         (Ok(user), target) => document(server, &target, &head, &user),
     };
-    answered.unwrap_or_else(|failure| {
-        // A refusal has messages, whatever was asked for.
-        let offered = Offered { shapes: &[Shape::Plain], protobuf: true };
-        let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), offered);
-        let protobuf = accepted.ok().filter(|accepted| accepted.form == Form::Protobuf);
-        response::status(&failure, protobuf.unwrap_or(Accepted::JSON))
-    })
+    answered.unwrap_or_else(|failure| response::status(&failure, for_refusals(&head)))
+}
+
+/// The form of a refusal: it has a protobuf encoding, whatever was asked for.
+fn for_refusals(head: &Parts) -> Accepted {
+    let offered = Offered { shapes: &[Shape::Plain], protobuf: true };
+    let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), offered);
+    accepted.ok().filter(|accepted| accepted.form == Form::Protobuf).unwrap_or(Accepted::JSON)
 }
 
 /// Creates a namespace that must always exist.
@@ -86,6 +87,8 @@ async fn objects(
     let namespace = place.namespace.clone().unwrap_or_default();
     let verb = match Verb::of(&head.method, place.name.is_some()) {
         Some(Verb::List) if query.is_watch() => "watch",
+        // a subresource may be created: a binding
+        None if head.method == Method::POST => Verb::Create.as_str(),
         verb => verb.map_or("", Verb::as_str),
     };
     // A list of one name needs rights on that name only, as with a role's `resourceNames`.
@@ -106,15 +109,21 @@ async fn objects(
         return reviewed(server, place, head, user, body).await;
     }
     let served = server.served().get(&place.group, &place.version, &place.resource).cloned();
-    let served = served.ok_or_else(Failure::no_such_path)?;
+    let Some(served) = served else {
+        // what no built-in group serves is looked for among custom kinds, and refused as theirs are
+        let built_in = server.served().kinds().iter().any(|kind| !kind.custom && kind.group == place.group);
+        let form = if built_in { for_refusals(head) } else { Accepted::JSON };
+        return Ok(response::status(&Failure::no_such_path(), form));
+    };
     let (verb, subresource) = route::resolve(&served.kind, place, &head.method)?;
     let offered = Offered { shapes: negotiate::OBJECTS, protobuf: !served.kind.custom };
     let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), offered)?;
+    let refused = Some(for_refusals(head)).filter(|form| form.form == Form::Protobuf).unwrap_or(accepted);
     let (headers, now) = (&head.headers, server.clock.now());
     let warnings = Mutex::new(served.kind.warning.iter().cloned().collect());
     let call = Call { server, served, user, headers, query, namespace, name, subresource, accepted, now, warnings };
     let answered = call.execute(verb, body).await.and_then(|said| response::response(&call, said));
-    let mut response = answered.unwrap_or_else(|failure| response::status(&failure, accepted));
+    let mut response = answered.unwrap_or_else(|failure| response::status(&failure, refused));
     for warning in call.warnings.into_inner() {
         if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
             response.headers_mut().append(header::WARNING, value);

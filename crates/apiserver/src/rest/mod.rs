@@ -4,10 +4,11 @@
 //! handler: path -> route -> options, negotiate, select
 //!           |-> discovery, openapi, openapi_v2
 //!           |-> read, watching -------------------------------------------> response, table
-//!           `-> create, update, patch, scale, delete -> pipeline, webhooks -> response
+//!           `-> create, binding, update, patch, scale, delete -> pipeline, webhooks -> response
 //! ```
 
 pub mod age;
+mod binding;
 pub mod body;
 mod call;
 mod create;

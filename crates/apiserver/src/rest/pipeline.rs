@@ -117,6 +117,8 @@ impl<'a, 'c> WriteRequest<'a, 'c> {
                 new["spec"]["finalizers"] = finalizers;
             }
             Subresource::Status => strategy::prepare_for_update(kind, &mut new, old, strategy::Strategy::Status),
+            // Of the pod, only what the server itself makes of the binding has changed.
+            Subresource::Binding => {}
             Subresource::Main | Subresource::Scale => {
                 strategy::prepare_for_update(kind, &mut new, old, strategy::Strategy::Main);
             }
@@ -191,6 +193,9 @@ impl<'a, 'c> WriteRequest<'a, 'c> {
 
     /// Refuses an object that breaks the rules of its kind.
     fn check(&self, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+        if self.call.subresource == Subresource::Binding {
+            return Ok(());
+        }
         let (kind, served) = (self.call.kind(), &self.call.served);
         let status_only = self.call.subresource == Subresource::Status;
         let part = if status_only { strategy::Strategy::Status } else { strategy::Strategy::Main };

@@ -27,6 +27,8 @@ pub enum Subresource {
     Scale,
     /// Finalizers of a namespace.
     Finalize,
+    /// The node of a pod.
+    Binding,
 }
 
 /// The verb and subresource of a request to a path of a served kind.
@@ -38,14 +40,16 @@ pub fn resolve(kind: &Kind, place: &ResourcePath, method: &Method) -> Result<(Ve
     }
     let subresource = subresource(kind, place)?;
     let namespaces = is_namespaces(kind);
+    let bound = (subresource == Subresource::Binding && *method == Method::POST).then_some(Verb::Create);
     let verb = Verb::of(method, place.name.is_some()).filter(|verb| match verb {
+        _ if subresource == Subresource::Binding => false,
         Verb::Get | Verb::Patch => subresource != Subresource::Finalize,
         Verb::List | Verb::Update => true,
         Verb::Create => !outside,
         Verb::Delete => subresource == Subresource::Main,
         Verb::DeleteCollection => !outside && !namespaces,
     });
-    let verb = verb.ok_or_else(Failure::method_not_allowed)?;
+    let verb = verb.or(bound).ok_or_else(Failure::method_not_allowed)?;
     for name in [place.namespace.as_deref(), place.name.as_deref()].into_iter().flatten() {
         check_name(name)?;
     }
@@ -63,6 +67,7 @@ fn subresource(kind: &Kind, place: &ResourcePath) -> Result<Subresource, Failure
         Some("status") if kind.status => Ok(Subresource::Status),
         Some("scale") if kind.scale.is_some() => Ok(Subresource::Scale),
         Some("finalize") if is_namespaces(kind) => Ok(Subresource::Finalize),
+        Some("binding") if kind.group.is_empty() && kind.plural == "pods" => Ok(Subresource::Binding),
         Some(_) if kind.custom => {
             let name = place.name.as_deref().unwrap_or_default();
             Err(Failure::not_found(About { group: &kind.group, resource: &kind.plural, name }))
@@ -80,7 +85,6 @@ fn left_out(part: &str) -> Failure {
         }
         "log" => "no container runs here, so pods of simulated nodes have no logs: see their status and their events",
         "eviction" => "pods are not evicted here: delete the pod",
-        "binding" => "pods are not bound by request here: set spec.nodeName",
         _ => return Failure::no_such_path(),
     };
     Failure::generic(StatusCode::NOT_IMPLEMENTED, "NotImplemented", format!("pods/{part} is not served: {why}"))

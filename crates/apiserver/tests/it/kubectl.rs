@@ -129,8 +129,8 @@ fn what_pods_lack_is_said_with_the_reason() {
     let (server, _) = Child::start(None).unwrap();
     let user = User::new(&server.kubeconfig());
     user.does(&["create", "namespace", "port"]);
-    assert_eq!(user.does(&["run", "one", "--image=one:1"]), "pod/one created\n");
-    user.does(&["patch", "pod", "one", "--type=merge", "-p", r#"{"spec":{"nodeName":"node-1"}}"#]);
+    let on_a_node = r#"--overrides={"spec":{"nodeName":"node-1"}}"#;
+    assert_eq!(user.does(&["run", "one", "--image=one:1", on_a_node]), "pod/one created\n");
     let running = r#"{"status":{"phase":"Running"}}"#;
     user.does(&["patch", "pod", "one", "--type=merge", "--subresource=status", "-p", running]);
     for (arguments, part) in [
@@ -150,7 +150,7 @@ fn session(kubeconfig: &Path) {
     let user = User::new(kubeconfig);
     assert_eq!(user.does(&["create", "namespace", "port"]), "namespace/port created\n");
     objects_are_created_from_flags(&user);
-    rights_are_told(&user);
+    rights_are_listed(&user);
     a_list_is_applied(&user);
     a_kind_is_made(&user);
     objects_are_applied_and_shown(&user);
@@ -189,7 +189,7 @@ fn objects_are_created_from_flags(user: &User) {
     assert_eq!(mast, "0 RollingUpdate");
 }
 
-fn rights_are_told(user: &User) {
+fn rights_are_listed(user: &User) {
     assert_eq!(user.does(&["auth", "can-i", "create", "pods"]), "yes\n");
     let all = user.does(&["auth", "can-i", "--list"]);
     assert!(all.lines().any(|line| words(line) == ["*.*", "[]", "[]", "[*]"]), "{all}");

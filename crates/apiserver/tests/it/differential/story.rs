@@ -44,9 +44,13 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// Whether it runs in protobuf as well: not when it waits for a time to pass, and not without built-in kinds.
+    /// Whether it runs in protobuf as well: not when it waits for a time to pass or for an empty value, which is left out
+    /// there, and not without built-in kinds.
     pub(crate) fn has_two_encodings(&self) -> bool {
-        let waits = |step: &Step| step.end || step.accept.as_deref().is_some_and(|accept| accept.contains("yaml"));
+        let waits = |step: &Step| {
+            let for_nothing = step.until.values().any(|value| *value == 0);
+            step.end || for_nothing || step.accept.as_deref().is_some_and(|accept| accept.contains("yaml"))
+        };
         let is_built_in = |step: &Step| !step.path().contains(".test/") && step.path().contains("/v1/");
         !self.steps.iter().any(waits) && self.steps.iter().any(is_built_in)
     }

@@ -115,7 +115,7 @@ async fn gateway_with_cluster_policies_cannot_be_deleted(backend: Backend) -> an
     world.cluster_policy("everybody", json!({ "egressGatewayName": "eg1", "appliedTo": app("web") })).await?;
     world.claimed(&["10.6.1.60"]).await?;
     world.gateways().delete("eg1", &DeleteParams::default()).await?;
-    world.gateway_refused("eg1", "Accepted", "Invalid").await?;
+    world.gateway_refused("eg1", "Accepted", "Deleting").await?;
     world.claimed(&["10.6.1.60"]).await?;
     world.cluster_policies().delete("everybody", &DeleteParams::default()).await?;
     world.gateway_goes("eg1").await?;

@@ -154,7 +154,7 @@ async fn gateway_deleted(backend: Backend) -> anyhow::Result<()> {
     world.policy("shop", "eg1", json!({})).await?;
     world.granted("shop").await?;
     world.gateways().delete("eg1", &DeleteParams::default()).await?;
-    world.gateway_refused("eg1", "Accepted", "Invalid").await?;
+    world.gateway_refused("eg1", "Accepted", "Deleting").await?;
     assert_eq!(world.ledger().await?, [("10.6.1.60".to_owned(), "n1".to_owned())].into(), "its policies keep working");
     world.policy("late", "eg1", json!({})).await?;
     let said = world.refused("late", "Accepted", "Invalid").await?;

@@ -150,13 +150,15 @@ async fn plan_says_what_each_proxy_would_be_told_whose_sessions_end_and_writes_n
     let gone = change(&answer, &proxy, "delete endpoint");
     assert!(gone.is_err() || gone?["why"] == "its sessions fail over if their route retries, else end");
 
-    // without the rule that names it nothing is generated, and the way goes
+    // without the rule that names it nothing is generated, and the way goes; the listener stays as it is
     let stub = object(
         "{apiVersion: l7mp.io/v1, kind: VirtualService, metadata: {name: gateway-vsvc}, spec: {selector: {matchLabels: {app: gateway}}, listener: {spec: {UDP: {port: 9001}}}, rules: []}}",
     )?;
     let answer = query::plan(CAPABILITIES, &world.client, vec![stub]).await?;
-    let listener = change(&answer, &proxy, "delete listener")?;
-    assert_eq!(listener["why"], "no new sessions; open sessions continue");
+    for what in ["delete rule", "delete route"] {
+        assert_eq!(change(&answer, &proxy, what)?["why"], "open sessions continue");
+    }
+    assert!(change(&answer, &proxy, "delete listener").is_err());
 
     let bad = object(
         "{apiVersion: l7mp.io/v1, kind: VirtualService, metadata: {name: second}, spec: {selector: {matchLabels: {app: gateway}}, listener: {protocol: UDP, port: 9001}, rules: []}}",
