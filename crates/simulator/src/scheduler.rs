@@ -85,10 +85,8 @@ impl Scheduler {
                         "apiVersion": "v1", "kind": "Binding", "metadata": { "name": pod.name_any() },
                         "target": { "kind": "Node", "name": node },
                     });
-                    let binding = binding.to_string().into_bytes();
-                    let bound =
-                        api.create_subresource::<Value>("binding", &pod.name_any(), &PostParams::default(), binding);
-                    bound.await.map(drop)
+                    let (name, post) = (pod.name_any(), PostParams::default());
+                    api.create_subresource::<_, Value>("binding", &name, &post, &binding).await.map(drop)
                 }
                 Err(message) if is_reported(pod, &message) => continue,
                 Err(message) => {
@@ -102,7 +100,7 @@ impl Scheduler {
             };
             match written {
                 Err(error) if !matches!(code(&error), 404 | 409) => return Err(error),
-                Ok(_) | Err(_) => {}
+                Ok(()) | Err(_) => {}
             }
         }
         Ok(())

@@ -82,7 +82,7 @@ const CORE: &[&str] = &["gateway", "gateway_client", "egress", "ipam", "mirror",
 /// Folders below all capabilities: they never import one.
 const SHARED: &[&str] = &["runtime", "net", "pick", "hash"];
 /// Files of a capability folder that may hold a client or a writer; all others only compute. A name that ends in a
-/// slash is a folder. `mod.rs` passes the client on, `answers.rs`, `query.rs` and `snapshot.rs` read for queries,
+/// slash is a folder. `mod.rs` passes the client on, `answers.rs`, `query.rs`, `why.rs` and `snapshot.rs` read for queries,
 /// `doctor` reads, and repairs what a user has agreed to, `rest/writes.rs` of gateway writes what REST clients send, and `slices.rs` and `tunnels.rs` of egress write the kind that
 /// they are named after.
 const MAY_HOLD_CLIENT: &[&str] = &[
@@ -94,6 +94,7 @@ const MAY_HOLD_CLIENT: &[&str] = &[
     "events.rs",
     "webhooks.rs",
     "query.rs",
+    "why.rs",
     "snapshot.rs",
     "doctor.rs",
     "doctor/",

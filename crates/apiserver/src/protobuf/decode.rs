@@ -5,37 +5,13 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::MAGIC;
 use super::table::{self, Field, Form, Message, Shape, Type};
-use super::wire::{Reader, Wire};
+use super::wire::{Fault, MAGIC, Reader, Wire};
 
 /// How deep messages may be nested: deeper than any object needs, and shallow enough for the stack.
 const DEPTH: usize = 40;
 /// How deep the decoded object may be nested, so that it can be read as JSON again.
 const JSON_DEPTH: usize = 100;
-
-/// Why bytes cannot be decoded.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    #[error("it does not begin with k8s and a zero byte")]
-    NoMagic,
-    #[error("no message is known for {kind:?} of {api_version:?}")]
-    UnknownKind { api_version: String, kind: String },
-    #[error("it ends within a field")]
-    Short,
-    #[error("a number is longer than ten bytes")]
-    Number,
-    #[error("a field has no valid tag")]
-    Tag,
-    #[error("field {0} has another type on the wire")]
-    Type(u32),
-    #[error("a time is out of range")]
-    Time,
-    #[error("a field that holds JSON holds something else")]
-    Json,
-    #[error("it is nested too deep")]
-    Deep,
-}
 
 /// Decodes an object; one without a type is of the type `otherwise`, `apiVersion` and `kind`.
 pub fn decode(bytes: &[u8], otherwise: (&str, &str)) -> Result<Value, Fault> {

@@ -5,9 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::MAGIC;
 use super::table::{self, Field, Form, Message, Shape, Type};
-use super::wire::{put_bytes, put_double, put_number};
+use super::wire::{MAGIC, put_bytes, put_double, put_number};
 
 /// Encodes an object by its `apiVersion` and `kind`; none if no message is known for them.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {

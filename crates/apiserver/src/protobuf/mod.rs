@@ -14,11 +14,9 @@ mod encode;
 mod table;
 mod wire;
 
-pub use decode::{Fault, decode};
+pub use decode::decode;
 pub use encode::{encode, encode_openapi, watch_event};
-
-/// What every encoded object begins with.
-const MAGIC: &[u8] = b"k8s\0";
+pub use wire::Fault;
 
 #[cfg(test)]
 mod tests;

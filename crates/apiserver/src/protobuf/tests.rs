@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::decode::Fault;
+use super::wire::Fault;
 use super::{decode, encode, watch_event};
 
 const NONE: (&str, &str) = ("", "");

@@ -1,6 +1,30 @@
 //! The wire format of protobuf: fields as numbers with values.
 
-use super::decode::Fault;
+/// What every encoded object begins with.
+pub(super) const MAGIC: &[u8] = b"k8s\0";
+
+/// Why bytes cannot be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("it does not begin with k8s and a zero byte")]
+    NoMagic,
+    #[error("no message is known for {kind:?} of {api_version:?}")]
+    UnknownKind { api_version: String, kind: String },
+    #[error("it ends within a field")]
+    Short,
+    #[error("a number is longer than ten bytes")]
+    Number,
+    #[error("a field has no valid tag")]
+    Tag,
+    #[error("field {0} has another type on the wire")]
+    Type(u32),
+    #[error("a time is out of range")]
+    Time,
+    #[error("a field that holds JSON holds something else")]
+    Json,
+    #[error("it is nested too deep")]
+    Deep,
+}
 
 /// A value as it stands on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

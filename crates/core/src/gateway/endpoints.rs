@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use super::types::Endpoint;
-
 /// The endpoints that name one load balancer, in the order of their names. There are far more of them than of anything
 /// else, and most stay as they are: a plan shares them with the world that it is made from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Endpoints(Vec<(Arc<str>, Endpoint)>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoints<E>(Vec<(Arc<str>, E)>);
 
-impl Endpoints {
+impl<E> Default for Endpoints<E> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<E> Endpoints<E> {
     /// Adds an endpoint, or replaces the one of that name.
-    pub fn insert(&mut self, name: Arc<str>, endpoint: Endpoint) {
+    pub fn insert(&mut self, name: Arc<str>, endpoint: E) {
         match self.find(&name) {
             Ok(place) => self.0[place].1 = endpoint,
             Err(place) => self.0.insert(place, (name, endpoint)),
@@ -31,7 +35,7 @@ impl Endpoints {
     }
 
     /// All of them with their names.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Endpoint)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &E)> {
         self.0.iter().map(|(name, endpoint)| (name, endpoint))
     }
 
@@ -50,8 +54,8 @@ impl Endpoints {
     }
 }
 
-impl FromIterator<(Arc<str>, Endpoint)> for Endpoints {
-    fn from_iter<T: IntoIterator<Item = (Arc<str>, Endpoint)>>(all: T) -> Self {
+impl<E> FromIterator<(Arc<str>, E)> for Endpoints<E> {
+    fn from_iter<T: IntoIterator<Item = (Arc<str>, E)>>(all: T) -> Self {
         let mut endpoints = Self::default();
         all.into_iter().for_each(|(name, endpoint)| endpoints.insert(name, endpoint));
         endpoints

@@ -72,7 +72,7 @@ pub struct World {
     /// Load balancers in all namespaces.
     pub load_balancers: BTreeMap<ObjectName, LoadBalancer>,
     /// Endpoints by the load balancer that they name.
-    pub endpoints: BTreeMap<ObjectName, Arc<Endpoints>>,
+    pub endpoints: BTreeMap<ObjectName, Arc<Endpoints<Endpoint>>>,
     /// Claims of this capability.
     pub claims: BTreeMap<IpAddr, Claim>,
     /// Addresses that are claimed for another use.

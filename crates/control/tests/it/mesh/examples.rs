@@ -311,6 +311,12 @@ async fn users_meet_at_a_worker(backend: Backend) -> anyhow::Result<()> {
     let a = client([192, 168, 0, 1], 8001, gateway, 8001)?;
     let b = client([192, 168, 0, 2], 8002, gateway, 8002)?;
     meet(&a, &b).await?;
+    eventually("the gateway knows every worker", async || {
+        let clusters = cluster.held("gateway-0", "clusters").await?;
+        let knows_all = |one: &Value| one["endpoints"].as_array().is_some_and(|all| all.len() == WORKERS.len());
+        Ok(clusters.iter().any(knows_all))
+    })
+    .await?;
 
     // more calls go to the workers that the ring has for them, and both ends of each meet
     for call in 2..=CALLS {

@@ -24,7 +24,7 @@ pub(super) struct JudgedEndpoints<'a> {
     pub(super) load_balancer: &'a ObjectName,
     /// Its position in the services, if it exists.
     pub(super) service: Option<usize>,
-    pub(super) objects: &'a Arc<Endpoints>,
+    pub(super) objects: &'a Arc<Endpoints<Endpoint>>,
     /// In the order of their names.
     pub(super) endpoints: Vec<(&'a Arc<str>, Judgement<'a>)>,
 }

@@ -8,7 +8,7 @@ use super::super::addresses::{Claim, Moment};
 use super::super::endpoints::Endpoints;
 use super::super::quarantine::Space;
 use super::super::reserve::Parent;
-use super::super::types::{ObjectName, Tunnel};
+use super::super::types::{Endpoint, ObjectName, Tunnel};
 use super::super::unit::{Unit, UnitId};
 use super::super::verdict::Verdicts;
 
@@ -145,7 +145,7 @@ pub struct Completion {
 /// The endpoints that name one load balancer.
 #[derive(Debug, Clone)]
 pub struct EndpointPlans {
-    pub(super) objects: Arc<Endpoints>,
+    pub(super) objects: Arc<Endpoints<Endpoint>>,
     /// In the order of the objects.
     pub(super) plans: Vec<EndpointPlan>,
 }
