@@ -103,7 +103,7 @@ impl Scope {
         call.and(["--all-targets", "--", "-D", "warnings"])
     }
 
-    /// Before the tests, so that compile time and test time are told apart.
+    /// Before the tests, so that compile time and test time are reported separately.
     fn build(&self) -> Call {
         Call::line("cargo test --no-run").and(self.which())
     }

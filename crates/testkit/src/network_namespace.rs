@@ -39,7 +39,7 @@ impl NetworkNamespace {
         &self.name
     }
 
-    /// What stands for it in a line of `ip`, as long as this is there.
+    /// Its name in a line of `ip`, as long as this exists.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }

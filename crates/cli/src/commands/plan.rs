@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args, table: &[&Capability], printer: &Printer) -> Resul
     output::show(&result, &format, printer)
 }
 
-/// The files that a path stands for, in the order in which kubectl reads them.
+/// The files of a path, in the order in which kubectl reads them.
 fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

@@ -155,7 +155,7 @@ fn normal_word(word: &str) -> String {
     }
 }
 
-/// Whether lines are as shown; `...` stands for any lines, or for the rest of one.
+/// Whether lines are as shown; `...` matches any lines, or the rest of one.
 fn matches(shown: &[String], lines: &[String]) -> bool {
     match (shown.split_first(), lines.split_first()) {
         (None, None) => true,

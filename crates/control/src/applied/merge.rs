@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// How a list is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// Items are told apart by this field.
+    /// This field identifies an item.
     Keyed(&'static str),
     /// Items are plain values.
     Set,

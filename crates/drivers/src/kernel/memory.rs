@@ -13,7 +13,7 @@ use super::{
     TunnelChange,
 };
 
-/// Keeps what it is told, and refuses what the kernel would refuse. Clones are the same kernel.
+/// Stores what is applied, and refuses what the kernel would refuse. Clones are the same kernel.
 #[derive(Clone, Default)]
 pub struct MemoryKernel {
     inner: Arc<(Mutex<Inner>, Condvar)>,

@@ -278,7 +278,7 @@ fn a_broken_path_drops_and_never_leaks() -> anyhow::Result<()> {
 #[test]
 fn a_node_whose_own_address_is_asked_for_uses_it() -> anyhow::Result<()> {
     let mut egress = Egress::new()?;
-    // Class 5 stands for node `b` and its own address.
+    // Class 5 leads to node `b` and its own address.
     let class = Mark::class(5);
     egress.change("b", |node, state| own(state, Slot::NODE_ADDRESS, 10 + node.number));
     for (name, _) in WAYS {

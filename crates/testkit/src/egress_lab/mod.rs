@@ -6,7 +6,7 @@
 //! ```
 //! Nodes are as a CNI plugin leaves them: pods' packets to the outside are masqueraded, and bits of marks are cleared on
 //! the way. What makes a node a source or a gateway is up to the test. [`Outside`] answers with the address that it saw;
-//! a [`Sniffer`] there counts every packet whose source it was not told.
+//! a [`Sniffer`] there counts every packet from a source that is not expected.
 
 mod malformed;
 mod outside;

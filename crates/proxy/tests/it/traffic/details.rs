@@ -65,7 +65,7 @@ fn a_deleted_udp_listener_frees_its_port_at_once() {
     lab.listener("l", json!({ "protocol": "UDP", "port": port }), json!({ "spec": { "protocol": "Echo" } }));
     assert_eq!(ask(&udp_client(port), "x"), "x");
     lab.delete("/listeners/l?recursive=true");
-    // whatever a worker was told before it lists its sessions is done; the tick that closes what is left takes a second
+    // all commands that a worker got before it lists its sessions are done; the tick that closes what is left takes a second
     assert!(lab.sessions().is_empty());
     UdpSocket::bind(("0.0.0.0", port)).unwrap();
 }
