@@ -119,13 +119,17 @@ impl Worker {
         self.setup_queue_bytes += SetupQueue::cost(message.data.len());
     }
 
-    /// Forwards what was queued during setup.
+    /// Forwards what was queued during setup. If a stage is lost over it, the rest waits for the next connection.
     pub(crate) fn drain_setup_queue(&mut self, session: &mut Session) {
-        while let Some((from, text, data)) = session.setup_queue.as_mut().and_then(|held| held.pop()) {
+        while session.machine.is_open()
+            && let Some((from, text, data)) = session.setup_queue.as_mut().and_then(|held| held.pop())
+        {
             self.setup_queue_bytes -= SetupQueue::cost(data.len());
             self.forward(session, from, Message { data: &data, text });
         }
-        session.setup_queue = None;
+        if session.setup_queue.as_ref().is_some_and(|held| held.is_empty()) {
+            session.setup_queue = None;
+        }
     }
 
     fn send_to_source(&mut self, session: &mut Session, message: Message<'_>, from: usize) {

@@ -206,6 +206,10 @@ impl SetupQueue {
         self.bytes
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     pub(crate) fn is_full(&self) -> bool {
         self.bytes >= Self::BYTES || self.messages.len() >= Self::MESSAGES
     }

@@ -111,7 +111,7 @@ impl Worker {
             let limited = at == 0 && session.limiters().next().is_some();
             let Link::Stream(stream) = session.link(at) else { return };
             let room = match &stream.codec {
-                Codec::Http(state) if state.body.is_done() => stream.input.room(),
+                Codec::Http(state) if state.body.is_done() => stream.input.room().min(SCRATCH),
                 _ if limited => LIMITED_READ,
                 Codec::Bytes | Codec::Framed(_) | Codec::Ws(_) | Codec::Pass(_) | Codec::Http(_) => SCRATCH,
             };

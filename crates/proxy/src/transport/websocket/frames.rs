@@ -85,13 +85,16 @@ impl Worker {
         }
     }
 
-    /// A peer broke the protocol: all ends of the session are closed with the code.
+    /// A peer broke the protocol: it is told the code, and if the session ends with that, all others are.
     fn ws_broken(&mut self, session: &mut Session, at: usize, code: u16, what: &str) {
+        if at > 0 {
+            return self.ws_stage_closed(session, at, code, what);
+        }
         for place in 0..=session.stages.len() {
             if let Link::Stream(stream) = session.link(place) {
                 stream.send_close(code, what);
             }
         }
-        if at == 0 { self.source_lost(session) } else { self.stage_lost(session, at, &connection_reset(), "close") }
+        self.source_lost(session);
     }
 }
