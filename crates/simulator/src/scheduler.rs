@@ -72,6 +72,7 @@ impl Scheduler {
         for pod in &pods {
             *load.entry(text(&pod.data, "/spec/nodeName").to_owned()).or_default() += 1;
         }
+        let mut failed = None;
         for pod in waiting {
             let api: Api<DynamicObject> = Api::namespaced_with(
                 client.clone(),
@@ -99,11 +100,11 @@ impl Scheduler {
                 }
             };
             match written {
-                Err(error) if !matches!(code(&error), 404 | 409) => return Err(error),
+                Err(error) if !matches!(code(&error), 404 | 409) => failed = Some(error),
                 Ok(()) | Err(_) => {}
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn is_waiting(&self, pod: &DynamicObject) -> bool {
@@ -193,8 +194,11 @@ fn is_met(term: &Value, node: &DynamicObject) -> bool {
             ("NotIn", value) => value.is_none_or(|value| values.all(|one| one != value)),
             ("Exists", value) => value.is_some(),
             ("DoesNotExist", value) => value.is_none(),
-            ("Gt", Some(value)) => number(value) > values.next().and_then(number),
-            ("Lt", Some(value)) => number(value) < values.next().and_then(number),
+            ("Gt" | "Lt", Some(value)) => {
+                let numbers = number(value).zip(values.next().and_then(number));
+                numbers
+                    .is_some_and(|(is, than)| if text(expression, "/operator") == "Gt" { is > than } else { is < than })
+            }
             _ => false,
         }
     };

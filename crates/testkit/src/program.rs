@@ -74,6 +74,12 @@ impl Program {
         self.child.try_wait()
     }
 
+    /// The whole log.
+    pub fn log(&self) -> anyhow::Result<String> {
+        let log = std::fs::read(&self.log).with_context(|| format!("reading {} failed", self.log.display()))?;
+        Ok(String::from_utf8_lossy(&log).into_owned())
+    }
+
     /// The end of the log.
     pub fn log_tail(&self) -> String {
         tail(&self.log).unwrap_or_else(|error| format!("(reading {} failed: {error})", self.log.display()))

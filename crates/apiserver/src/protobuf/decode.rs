@@ -166,7 +166,7 @@ fn json(bytes: &[u8]) -> Result<Value, Fault> {
         match wire {
             Wire::Bytes([]) => {}
             Wire::Bytes(text) if number == 1 => held = serde_json::from_slice(text).map_err(|_| Fault::Json)?,
-            Wire::Bytes(_) | Wire::Number(_) | Wire::Fixed(_) => {}
+            Wire::Bytes(_) | Wire::Number(_) | Wire::Fixed(_) | Wire::Fixed32 => {}
         }
     }
     Ok(held)

@@ -31,6 +31,8 @@ pub enum Fault {
 pub(super) enum Wire<'a> {
     Number(u64),
     Fixed(u64),
+    /// No message of Kubernetes has one.
+    Fixed32,
     Bytes(&'a [u8]),
 }
 
@@ -58,7 +60,7 @@ impl<'a> Reader<'a> {
                 let length = usize::try_from(self.number()?).map_err(|_| Fault::Short)?;
                 Wire::Bytes(self.take(length)?)
             }
-            5 => Wire::Fixed(u64::from(self.fixed::<4>().map(u32::from_le_bytes)?)),
+            5 => self.fixed::<4>().map(|_| Wire::Fixed32)?,
             // Groups, which no message of Kubernetes has.
             _ => return Err(Fault::Tag),
         };

@@ -3,9 +3,11 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use portolan_testkit::Binaries;
 
 use crate::program;
@@ -175,7 +177,7 @@ fn matches(shown: &[String], lines: &[String]) -> bool {
 struct Shell {
     child: Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    output: Receiver<String>,
 }
 
 const DONE: &str = "the command has ended with";
@@ -197,17 +199,23 @@ impl Shell {
             anyhow::bail!("the shell has no pipes");
         };
         writeln!(input, "exec 2>&1; shopt -s expand_aliases")?;
-        Ok(Self { child, input, output: BufReader::new(output) })
+        let (lines, read) = mpsc::channel();
+        std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+        });
+        Ok(Self { child, input, output: read })
     }
 
     /// Its exit code and what it prints.
     fn run(&mut self, command: &str) -> anyhow::Result<(i32, Vec<String>)> {
-        writeln!(self.input, "{command}\necho \"{DONE} $?\"")?;
+        // it reads nothing that the shell is yet to read
+        writeln!(self.input, "{{\n{command}\n}} </dev/null\necho \"{DONE} $?\"")?;
         self.input.flush()?;
+        let end = Instant::now() + PATIENCE;
         let mut lines = Vec::new();
         loop {
-            let mut line = String::new();
-            anyhow::ensure!(self.output.read_line(&mut line)? > 0, "the shell ended in `{command}`");
+            let line = self.output.recv_timeout(end.saturating_duration_since(Instant::now()));
+            let line = line.with_context(|| format!("`{command}` does not end; it printed\n{}", lines.join("\n")))?;
             if let Some((before, exit)) = line.split_once(DONE) {
                 // output may end without a newline
                 lines.extend((!before.is_empty()).then(|| before.to_owned()));

@@ -41,6 +41,11 @@ pub(crate) async fn applied(
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind.resource()),
         None => Api::all_with(client.clone(), &kind.resource()),
     };
+    let annotations = &file["metadata"]["annotations"];
+    if !annotations.is_object() && !annotations.is_null() {
+        let what = format!("metadata.annotations of {} `{name}` is no map", kind.kind);
+        return Err(QueryError::Invalid { what, hint: "write annotations as `name: text`".to_owned() });
+    }
     let file = without_status(file);
     let live = match earlier {
         Some(earlier) => Some(earlier.clone()),
@@ -56,15 +61,22 @@ pub(crate) async fn applied(
         }
         return Ok(stored);
     }
-    let mut result = live.as_ref().map_or_else(
-        || file.clone(),
-        |live| merge::three_way(Lists::of_group(kind.group), &last_applied(live), &file, live),
-    );
-    if result["metadata"]["annotations"].is_null() {
-        result["metadata"]["annotations"] = Value::Object(Map::new());
+    let file = with_last_applied(file);
+    Ok(match live {
+        Some(live) => merge::three_way(Lists::of_group(kind.group), &last_applied(&live), &file, &live),
+        None => file,
+    })
+}
+
+/// What `kubectl apply` sends: what it applies is also an annotation, which has annotations too.
+fn with_last_applied(mut file: Value) -> Value {
+    let annotations = &mut file["metadata"]["annotations"];
+    if annotations.is_null() {
+        *annotations = Value::Object(Map::new());
     }
-    result["metadata"]["annotations"][LAST_APPLIED] = json!(file.to_string());
-    Ok(result)
+    let text = file.to_string();
+    file["metadata"]["annotations"][LAST_APPLIED] = json!(text);
+    file
 }
 
 /// Applying writes no status.
@@ -129,4 +141,18 @@ fn owned_by_others(live: &Value) -> Vec<&Value> {
     };
     let managers = live["metadata"]["managedFields"].as_array().into_iter().flatten();
     managers.filter(|manager| !is_kubectl(manager)).map(|manager| &manager["fieldsV1"]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_of_others_stay_when_the_file_has_none() {
+        let file = json!({ "metadata": { "name": "x" }, "spec": {} });
+        let mut live = with_last_applied(file.clone());
+        live["metadata"]["annotations"]["owner"] = json!("somebody");
+        let result = merge::three_way(Lists::Custom, &last_applied(&live), &with_last_applied(file), &live);
+        assert_eq!(result, live);
+    }
 }

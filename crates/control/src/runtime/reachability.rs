@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use kube::client::{Body, ClientBuilder};
+use kube::client::{AuthError, Body, ClientBuilder};
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -132,6 +132,8 @@ where
                     }
                     Ok(answer)
                 }
+                // what stops a request before it is sent says nothing of the server
+                Err(cause) if cause.is::<kube::Error>() || cause.is::<AuthError>() => Err(cause),
                 Err(cause) => {
                     let problem = Unreachable { server, cause };
                     if outage.failed(began) {
@@ -161,6 +163,17 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains(&address.to_string()) && text.contains("Connection refused"), "{text}");
         assert!(is_unreachable(&error));
+    }
+
+    #[tokio::test]
+    async fn missing_credentials_are_no_outage() {
+        let inner = tower::service_fn(|_: Request<Body>| async {
+            Err::<Response<Body>, BoxError>(AuthError::AuthExec("no such program".to_owned()).into())
+        });
+        let mut reported = Reported { inner, server: "https://server".into(), outage: Outage::default() };
+        let error = tower::Service::call(&mut reported, Request::new(Body::empty())).await.unwrap_err();
+        assert!(error.is::<AuthError>(), "{error}");
+        assert_eq!(reported.outage.answered(), None);
     }
 
     #[tokio::test(start_paused = true)]

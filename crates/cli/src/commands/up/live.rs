@@ -14,7 +14,7 @@ use crate::printer::Printer;
 /// Events that come within this time are shown together.
 const GATHER: Duration = Duration::from_millis(300);
 /// At most this many lines are shown of events that came together.
-const LINES: usize = 8;
+const LINES: usize = 20;
 /// After this long without an answer the watch is started again.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -37,11 +37,11 @@ impl Live {
         loop {
             if self.follow(printer).await.is_err() {
                 // its history is gone, or the server stops
-                sleep(AGAIN).await;
                 if let Ok(again) = Self::from_now(self.events.clone().into_client()).await {
                     self = again;
                 }
             }
+            sleep(AGAIN).await;
         }
     }
 
@@ -49,17 +49,17 @@ impl Live {
         let mut watch = self.events.watch(&WatchParams::default(), &self.version).await?.boxed();
         while let Some(first) = watch.next().await {
             let mut lines = Vec::new();
-            self.take(first?, &mut lines);
+            self.take(first?, &mut lines)?;
             let end = Instant::now() + GATHER;
             while let Ok(Some(next)) = timeout_at(end, watch.next()).await {
-                self.take(next?, &mut lines);
+                self.take(next?, &mut lines)?;
             }
             print(&lines, printer);
         }
         Ok(())
     }
 
-    fn take(&mut self, event: WatchEvent<Event>, lines: &mut Vec<String>) {
+    fn take(&mut self, event: WatchEvent<Event>, lines: &mut Vec<String>) -> kube::Result<()> {
         match event {
             WatchEvent::Added(event) | WatchEvent::Modified(event) => {
                 self.version = event.resource_version().unwrap_or_default();
@@ -67,8 +67,9 @@ impl Live {
             }
             WatchEvent::Deleted(event) => self.version = event.resource_version().unwrap_or_default(),
             WatchEvent::Bookmark(bookmark) => self.version = bookmark.metadata.resource_version,
-            WatchEvent::Error(_) => self.version.clear(),
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         }
+        Ok(())
     }
 }
 
