@@ -28,6 +28,10 @@
 - name: PORTOLAN_GATEWAY_XDS_ADDRESS
   value: {{ .Values.gateway.xdsAddress | quote }}
 {{- end }}
+{{- if .Values.gateway.multus }}
+- name: PORTOLAN_GATEWAY_MULTUS
+  value: "true"
+{{- end }}
 {{- if and .Values.gateway.drain (ne .Values.gateway.drain "10s") }}
 - name: PORTOLAN_GATEWAY_DRAIN
   value: {{ .Values.gateway.drain | quote }}

@@ -59,7 +59,7 @@ pub struct ServicePrefixSpec {
     #[serde(default = "aggregation")]
     #[schemars(schema_with = "aggregations")]
     pub aggregation: String,
-    /// The bridge that Envoy pods are attached to. It is kept for that: this version attaches them to no other network.
+    /// The bridge that Envoy pods are attached to, if the operator runs with --gateway-multus.
     #[serde(default = "bridge")]
     #[schemars(length(max = 15), regex(pattern = r"^[A-Za-z0-9._-]{1,15}$"))]
     pub multus_bridge: String,

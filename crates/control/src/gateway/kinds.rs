@@ -89,6 +89,10 @@ pub(super) const KINDS: &[Kind] = &[
         .in_own_namespace()
         .with_flag(IMAGE)
         .purpose("Envoys as Deployments: whether nodes send packets to one"),
+    Kind::namespaced("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions")
+        .with_flag("gateway-multus")
+        .verbs(&["list", "watch", "create", "patch"])
+        .purpose("Networks of prefixes, for Multus"),
 ];
 
 fn is_of_envoy(object: &DynamicObject) -> bool {

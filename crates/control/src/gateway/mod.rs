@@ -135,20 +135,18 @@ impl Reconciler for Gateway {
 
         // observe, validate (no client)
         let mut changes = cache.take_changes();
-        let is_first = model.is_none();
-        let model = if let Some(model) = model {
-            model.follow(cache, &changes);
-            model
+        let (model, is_other_world) = if let Some(model) = model {
+            let differs = model.follow(cache, &changes);
+            (model, differs)
         } else {
             changes = cache.all();
-            model.insert(Model::whole(cache, options))
+            (model.insert(Model::whole(cache, options)), true)
         };
         let reported = options.proxies.reports();
         let is_due = last.next.is_some_and(|next| next <= now);
-        let differs = is_first || is_due || !changes.is_empty() || reported != *reports;
 
         // plan (no client; cannot fail)
-        if differs {
+        if is_other_world || is_due || reported != *reports {
             metrics.reported(reports.as_ref(), reported.as_ref());
             model.world.reports.clone_from(&reported);
             *reports = reported;
@@ -159,6 +157,9 @@ impl Reconciler for Gateway {
             writes.plan(&changes, last, &plan);
             *last = plan;
             options.proxies.want(last.units.clone());
+        } else {
+            // our own writes, for the most part: what is decided stays, and may still have to be written
+            writes.touched(&changes);
         }
 
         // act (client): each object by itself

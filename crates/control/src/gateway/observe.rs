@@ -38,16 +38,6 @@ pub(super) struct Changes {
     pub(super) claims: BTreeSet<Arc<Key>>,
 }
 
-impl Changes {
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { namespaces, egws, accounts, node_configs, prefixes, groups, load_balancers, endpoints, claims } =
-            self;
-        [namespaces, egws, accounts, node_configs, prefixes, groups, load_balancers, endpoints, claims]
-            .iter()
-            .all(|keys| keys.is_empty())
-    }
-}
-
 impl Cache {
     /// Watches everything.
     pub(super) fn watched(watches: &mut Watches) -> Self {

@@ -84,6 +84,20 @@ pub(super) struct EnvoyArgs {
     /// operator's namespace
     #[arg(long, env = "PORTOLAN_GATEWAY_XDS_ADDRESS", value_name = "HOST:PORT", help_heading = "Gateway")]
     gateway_xds_address: Option<String>,
+
+    /// Attach Envoys of Deployments to the network of their ServicePrefix: a bridge, by Multus
+    #[arg(
+        long,
+        env = "PORTOLAN_GATEWAY_MULTUS",
+        value_name = "BOOL",
+        default_value_t = false,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true,
+        action = clap::ArgAction::Set,
+        help_heading = "Gateway"
+    )]
+    gateway_multus: bool,
 }
 
 /// How Envoys run.
@@ -107,6 +121,7 @@ impl EnvoyArgs {
             gateway_envoy_image_allow: allow,
             gateway_xds_listen: listen,
             gateway_xds_address: address,
+            gateway_multus: multus,
         } = self;
         let image = image.as_deref().filter(|image| !image.is_empty());
         let address = address.as_deref().filter(|address| !address.is_empty());
@@ -121,6 +136,7 @@ impl EnvoyArgs {
                 ("gateway-envoy-image-allow", !allow.is_empty()),
                 ("gateway-xds-listen", listen.is_some()),
                 ("gateway-xds-address", address.is_some()),
+                ("gateway-multus", *multus),
             ];
             if let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given) {
                 return useless(flag, "processes");
@@ -149,6 +165,7 @@ impl EnvoyArgs {
             image: image.to_owned(),
             xds_server,
             xds_listen: listen.unwrap_or(SocketAddr::from((Ipv6Addr::UNSPECIFIED, XDS_PORT))),
+            multus: *multus,
             drain,
             schedule: Schedule { poll: Duration::from_secs(30), ..Schedule::default() },
         }))
@@ -249,6 +266,7 @@ mod tests {
             (&["--gateway-envoy-image-allow", "envoy:*"], "--gateway-envoy-image-allow"),
             (&["--gateway-xds-listen", "[::]:1"], "--gateway-xds-listen"),
             (&["--gateway-xds-address", "xds:1"], "--gateway-xds-address"),
+            (&["--gateway-multus"], "--gateway-multus"),
             (&[image[0], image[1], "--gateway-envoy-binary", "/envoy"], "--gateway-envoy-binary"),
             (&[image[0], image[1], "--gateway-xds-address", "xds"], "--gateway-xds-address"),
             (&[image[0], image[1], "--gateway-xds-address", "a b:1"], "--gateway-xds-address"),

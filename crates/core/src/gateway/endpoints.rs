@@ -29,6 +29,11 @@ impl<E> Endpoints<E> {
         }
     }
 
+    /// The endpoint of that name.
+    pub fn get(&self, name: &str) -> Option<&E> {
+        self.find(name).ok().map(|place| &self.0[place].1)
+    }
+
     /// Its place in the order of names.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.find(name).ok()

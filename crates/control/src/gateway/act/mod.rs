@@ -12,7 +12,7 @@ mod namespaces;
 mod views;
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,39 +72,49 @@ impl Writes {
 
     /// Adds whatever changed, in the cluster or in the plan.
     pub(super) fn plan(&mut self, changes: &Changes, last: &Plan, plan: &Plan) {
-        let names =
-            |keys: &std::collections::BTreeSet<Arc<Key>>| keys.iter().map(|key| name_of(key)).collect::<Vec<_>>();
-        let bare = |keys: &std::collections::BTreeSet<Arc<Key>>| {
-            keys.iter().map(|key| Arc::from(key.name.as_str())).collect::<Vec<Arc<str>>>()
-        };
-        self.namespaces.extend(bare(&changes.namespaces));
+        self.touched(changes);
         self.namespaces.extend(differing(&last.namespaces, &plan.namespaces).cloned());
-        if !changes.egws.is_empty() || !changes.namespaces.is_empty() || last.egw != plan.egw {
+        if last.egw != plan.egw {
             self.egw.add(());
         }
-        let accounts = bare(&changes.accounts).into_iter().chain(differing(&last.accounts, &plan.accounts).cloned());
-        for account in accounts {
-            self.accounts.add(Arc::clone(&account));
-            self.account_status.add(account);
+        for account in differing(&last.accounts, &plan.accounts) {
+            self.accounts.add(Arc::clone(account));
+            self.account_status.add(Arc::clone(account));
         }
-        self.claims.extend(changes.claims.iter().filter_map(|key| parse_claim_name(&key.name)));
         self.claims.extend(differing(&last.claims, &plan.claims).copied());
-        let load_balancers: Vec<ObjectName> = differing(&last.load_balancers, &plan.load_balancers).cloned().collect();
-        for name in names(&changes.load_balancers).into_iter().chain(load_balancers.iter().cloned()) {
-            self.load_balancers.add(name.clone());
-            self.load_balancer_status.add(name);
-        }
-        self.endpoints.extend(names(&changes.endpoints));
         self.endpoints.extend(differing_endpoints(last, plan));
-        self.prefixes.extend(bare(&changes.prefixes));
         self.prefixes.extend(differing(&last.prefixes, &plan.prefixes).cloned());
-        self.groups.extend(names(&changes.groups));
         self.groups.extend(differing(&last.groups, &plan.groups).cloned());
-        for name in load_balancers {
+        for name in differing(&last.load_balancers, &plan.load_balancers) {
+            self.load_balancers.add(name.clone());
+            self.load_balancer_status.add(name.clone());
             let groups = plan.groups.range(ObjectName { namespace: Arc::clone(&name.namespace), name: "".into() }..);
             let groups = groups.take_while(|(group, _)| group.namespace == name.namespace);
             self.groups.extend(groups.map(|(group, _)| group.clone()));
         }
+    }
+
+    /// Adds whatever changed in the cluster.
+    pub(super) fn touched(&mut self, changes: &Changes) {
+        let names = |keys: &BTreeSet<Arc<Key>>| keys.iter().map(|key| name_of(key)).collect::<Vec<_>>();
+        let bare =
+            |keys: &BTreeSet<Arc<Key>>| keys.iter().map(|key| Arc::from(key.name.as_str())).collect::<Vec<Arc<str>>>();
+        self.namespaces.extend(bare(&changes.namespaces));
+        if !changes.egws.is_empty() || !changes.namespaces.is_empty() {
+            self.egw.add(());
+        }
+        for account in bare(&changes.accounts) {
+            self.accounts.add(Arc::clone(&account));
+            self.account_status.add(account);
+        }
+        self.claims.extend(changes.claims.iter().filter_map(|key| parse_claim_name(&key.name)));
+        for name in names(&changes.load_balancers) {
+            self.load_balancers.add(name.clone());
+            self.load_balancer_status.add(name);
+        }
+        self.endpoints.extend(names(&changes.endpoints));
+        self.prefixes.extend(bare(&changes.prefixes));
+        self.groups.extend(names(&changes.groups));
         self.misplaced.extend(misplaced::of(changes));
     }
 

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::DeploymentOptions;
+use super::networks::NETWORKS;
 
 /// Label of all objects of units; the value is their name.
 pub(in super::super) const UNIT_LABEL: &str = "portolan.dev/gateway-unit";
@@ -99,6 +100,7 @@ pub(in super::super) fn manifest(
     id: &UnitId,
     unit: &Unit,
     identity: Identity<'_>,
+    networks: Option<&str>,
     options: &DeploymentOptions,
 ) -> Manifest {
     let any: IpAddr = if unit.address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -108,7 +110,7 @@ pub(in super::super) fn manifest(
     let files = of_container(id, setup);
     let metadata = metadata(id, &options.namespace);
     Manifest {
-        deployment: deployment(id, unit, &files, ready_port, (&metadata, options)),
+        deployment: deployment(id, unit, (&files, ready_port), networks, (&metadata, options)),
         service: service(unit, &metadata),
         secret: secret(files, identity, metadata),
     }
@@ -153,8 +155,8 @@ fn secret(files: ContainerFiles, identity: Identity<'_>, metadata: ObjectMeta) -
 fn deployment(
     id: &UnitId,
     unit: &Unit,
-    files: &ContainerFiles,
-    ready_port: u16,
+    (files, ready_port): (&ContainerFiles, u16),
+    networks: Option<&str>,
     (metadata, options): (&ObjectMeta, &DeploymentOptions),
 ) -> Deployment {
     let name = name(id);
@@ -201,17 +203,24 @@ fn deployment(
             { "name": "run", "emptyDir": { "sizeLimit": "1Mi" } },
         ],
     });
-    let hash = hash(&files.bootstrap.to_string(), 8);
+    let mut annotations = json!({ (BOOTSTRAP): hash(&files.bootstrap.to_string(), 8) });
+    let strategy = if let Some(networks) = networks {
+        annotations[NETWORKS] = networks.into();
+        // two pods must not have the same address
+        json!({ "type": "Recreate" })
+    } else {
+        // the old Envoy goes when the new one has its configuration
+        json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } })
+    };
     of_json(json!({
         "metadata": metadata,
         "spec": {
             "replicas": 1,
             "revisionHistoryLimit": 1,
-            // the old Envoy goes when the new one has its configuration
-            "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } },
+            "strategy": strategy,
             "selector": { "matchLabels": { (UNIT_LABEL): name } },
             "template": {
-                "metadata": { "labels": metadata.labels, "annotations": { (BOOTSTRAP): hash } },
+                "metadata": { "labels": metadata.labels, "annotations": annotations },
                 "spec": pod,
             },
         },
@@ -243,6 +252,12 @@ fn service(unit: &Unit, metadata: &ObjectMeta) -> Service {
             "ports": ports,
         },
     }))
+}
+
+/// The networks that the pods of a Deployment are attached to.
+pub(in super::super) fn networks(deployment: &Deployment) -> Option<&str> {
+    let template = &deployment.spec.as_ref()?.template;
+    Some(template.metadata.as_ref()?.annotations.as_ref()?.get(NETWORKS)?)
 }
 
 /// The first bytes of a hash, in hexadecimal digits.

@@ -10,9 +10,10 @@
 //!
 //! They are not in the tenant's namespace: who may edit there could read the key that its Envoy connects with, or change
 //! its pod. Packets reach the pod by a Service of type LoadBalancer whose address is the public one, which kube-proxy
-//! takes on every node.
+//! takes on every node; with Multus the pod also has that address itself, in the network of its prefix.
 
 pub(super) mod manifest;
+pub(super) mod networks;
 pub(super) mod pods;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,8 @@ pub struct DeploymentOptions {
     pub xds_server: (String, u16),
     /// Where this process accepts them.
     pub xds_listen: SocketAddr,
+    /// Pods are attached to the network of their prefix by Multus.
+    pub multus: bool,
     /// How long an Envoy that is not wanted any more goes on with its connections.
     pub drain: Duration,
     /// The lives of the authority and of certificates.

@@ -47,6 +47,7 @@ fn options() -> DeploymentOptions {
         image: "envoy:default".to_owned(),
         xds_server: ("portolan-xds.portolan.svc".to_owned(), 18000),
         xds_listen: "[::1]:0".parse().unwrap(),
+        multus: false,
         drain: Duration::from_secs(10),
         schedule: Schedule::default(),
     }
@@ -58,7 +59,7 @@ fn signed(unit: &UnitId) -> SignedCertificate {
 }
 
 fn made(id: &UnitId, unit: &Unit) -> Manifest {
-    manifest(id, unit, Identity { certificate: &signed(id), authorities: "authorities" }, &options())
+    manifest(id, unit, Identity { certificate: &signed(id), authorities: "authorities" }, None, &options())
 }
 
 fn deployment(unit: &Unit) -> Value {

@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use portolan_api::gateway::{LoadBalancer, ServiceGroup};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use portolan_api::gateway::{LoadBalancer, ServiceGroup, ServicePrefix};
 use portolan_control::gateway::{self, DeploymentOptions, DeploymentProxies};
 use portolan_control::runtime::app::Process;
 use portolan_control::runtime::authority::Schedule;
@@ -34,6 +35,7 @@ on_both_servers!(
     a_running_envoy_follows_the_rotation_of_the_authority,
     deletion_leaves_nothing,
     image_and_port_change_roll_out,
+    network_attachment_follows_prefix,
     restart_writes_nothing,
 );
 
@@ -65,6 +67,10 @@ impl Lab {
     }
 
     async fn operator_with(&self, schedule: Schedule) -> anyhow::Result<Operator> {
+        self.operator_of(schedule, false).await
+    }
+
+    async fn operator_of(&self, schedule: Schedule, multus: bool) -> anyhow::Result<Operator> {
         let seen = FaultProxy::start(self.world.client.clone(), Faults::default()).await?;
         let wake = Arc::new(Notify::new());
         let proxies = DeploymentProxies::new(Arc::clone(&wake));
@@ -74,6 +80,7 @@ impl Lab {
             image: "envoy:default".to_owned(),
             xds_server: (self.xds.ip().to_string(), self.xds.port()),
             xds_listen: self.xds,
+            multus,
             drain,
             schedule,
         };
@@ -238,6 +245,90 @@ async fn image_and_port_change_roll_out(backend: Backend) -> anyhow::Result<()> 
     lab.world.of::<Deployment>(&lab.namespace).patch(&name, &PatchParams::default(), &by_hand).await?;
     eventually("it has one replica", async || Ok(lab.unit().await?.1.spec.and_then(|spec| spec.replicas) == Some(1)))
         .await?;
+    operator.process.stop().await?;
+    Ok(())
+}
+
+/// What Multus installs.
+fn multus() -> serde_json::Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "network-attachment-definitions.k8s.cni.cncf.io" },
+        "spec": {
+            "group": "k8s.cni.cncf.io", "scope": "Namespaced",
+            "names": {
+                "plural": "network-attachment-definitions", "singular": "network-attachment-definition",
+                "kind": "NetworkAttachmentDefinition", "shortNames": ["net-attach-def"],
+            },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object",
+                "properties": { "spec": { "type": "object", "properties": { "config": { "type": "string" } } } },
+            } } }],
+        },
+    })
+}
+
+/// The network of the pool: its CNI plugins.
+async fn network(lab: &Lab, name: &str) -> anyhow::Result<Option<serde_json::Value>> {
+    let kind = ApiResource {
+        group: "k8s.cni.cncf.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "k8s.cni.cncf.io/v1".to_owned(),
+        kind: "NetworkAttachmentDefinition".to_owned(),
+        plural: "network-attachment-definitions".to_owned(),
+    };
+    let networks: Api<DynamicObject> = Api::namespaced_with(lab.world.client.clone(), "egw", &kind);
+    let Some(found) = networks.get_opt(name).await? else { return Ok(None) };
+    let config: serde_json::Value =
+        serde_json::from_str(found.data["spec"]["config"].as_str().context("it has a config")?)?;
+    ensure!(config["name"] == name && config["plugins"][0]["capabilities"]["ips"] == true, "{config}");
+    Ok(Some(config["plugins"].clone()))
+}
+
+async fn network_attachment_follows_prefix(backend: Backend) -> anyhow::Result<()> {
+    let lab = Lab::new(backend).await?;
+    let prefixes = lab.world.of::<ServicePrefix>("egw");
+    let operator = lab.operator_of(Schedule::default(), true).await?;
+    lab.load_balancer(8888).await?;
+    if backend == Backend::Embedded {
+        lab.world.shows(&lab.account, "lb", "Programmed", "EnvoyMissing").await?;
+    }
+    portolan_testkit::install_definition(lab.world.client.clone(), serde_json::from_value(multus())?).await?;
+    let pool = prefixes.list(&ListParams::default()).await?.items.pop().context("there is a pool")?.name_any();
+    eventually("the pool has its network", async || Ok(network(&lab, &pool).await?.is_some())).await?;
+    let plugins = network(&lab, &pool).await?.unwrap_or_default();
+    ensure!(plugins[0]["bridge"] == "multus0" && plugins[0]["ipam"]["routes"].is_null(), "{plugins}");
+
+    let attached = async || -> anyhow::Result<String> {
+        let (_, deployment, _) = lab.unit().await?;
+        let spec = deployment.spec.context("a Deployment has a spec")?;
+        ensure!(spec.strategy.and_then(|strategy| strategy.type_).as_deref() == Some("Recreate"));
+        let annotations = spec.template.metadata.and_then(|metadata| metadata.annotations).unwrap_or_default();
+        Ok(annotations.get("k8s.v1.cni.cncf.io/networks").cloned().unwrap_or_default())
+    };
+    let first = attached().await?;
+    let address = lab.world.get(&lab.account, "lb").await?.spec.public_address;
+    let asked = json!([{ "name": pool, "namespace": "egw", "ips": [format!("{address}/24")] }]);
+    ensure!(serde_json::from_str::<serde_json::Value>(&first)? == asked, "{first}");
+
+    let change = Patch::Merge(json!({ "spec": { "multus-bridge": "public", "gateway": "192.0.2.1" } }));
+    prefixes.patch(&pool, &PatchParams::default(), &change).await?;
+    eventually("the network follows", async || {
+        let plugins = network(&lab, &pool).await?.unwrap_or_default();
+        let half = |range: &str| json!({ "dst": range, "gw": "192.0.2.1" });
+        let routes = json!([half("0.0.0.0/1"), half("128.0.0.0/1")]);
+        let own_router = plugins[0]["ipam"]["routes"] == routes && plugins[1]["type"] == "sbr";
+        Ok(plugins[0]["bridge"] == "public" && own_router)
+    })
+    .await?;
+    let before = attached().await?;
+    at_rest(|| writes(&operator).len()).await?;
+
+    // pods that run keep what they have
+    lab.world.delete::<ServicePrefix>("egw", &pool).await?;
+    eventually("the network goes with its prefix", async || Ok(network(&lab, &pool).await?.is_none())).await?;
+    at_rest(|| writes(&operator).len()).await?;
+    ensure!(attached().await? == before);
     operator.process.stop().await?;
     Ok(())
 }

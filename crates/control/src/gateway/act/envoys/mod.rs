@@ -3,6 +3,7 @@
 //! are, so nothing is lost or left by a restart.
 
 mod authority;
+mod networks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,7 +23,9 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use self::authority::Keeper;
+use self::networks::Networks;
 use super::super::envoys::manifest::{self, Identity, UNIT_LABEL};
+use super::super::envoys::networks::attachment;
 use super::super::envoys::{DeploymentOptions, DeploymentProxies, Found, UnitProblem, is_same, pods};
 use crate::runtime::app::Ctx;
 use crate::runtime::backoff::{Backoff, Delays};
@@ -51,6 +54,7 @@ pub fn start(ctx: &Ctx, proxies: DeploymentProxies, options: DeploymentOptions) 
     let mut watches = ctx.watches_that_wake(proxies.look());
     let envoys = Envoys {
         objects: Objects::watched(&mut watches, &options.namespace),
+        networks: options.multus.then(|| Networks::watched(&mut watches)),
         writer: ctx.writer("gateway"),
         queues: ctx.write_queues(&watches),
         authority: Keeper::new(ctx.client.clone(), &options.namespace, options.schedule),
@@ -66,6 +70,8 @@ pub fn start(ctx: &Ctx, proxies: DeploymentProxies, options: DeploymentOptions) 
 
 struct Envoys {
     objects: Objects,
+    /// None without Multus.
+    networks: Option<Networks>,
     writer: Writer,
     queues: WriteQueues,
     authority: Keeper,
@@ -80,6 +86,7 @@ struct Envoys {
 
 struct TermState {
     writes: DueWrites<UnitId>,
+    networks: networks::Writes,
     /// What was wanted when it was last looked at.
     wanted: Units,
     /// When the objects of units that are not wanted are removed.
@@ -178,6 +185,7 @@ impl Reconciler for Envoys {
         self.authority.look_again();
         self.term = Some(TermState {
             writes: self.queues.queue("gateway envoys", Pace::URGENT),
+            networks: networks::Writes::new(&self.queues),
             wanted: Units::new(),
             ends: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -192,7 +200,7 @@ impl Reconciler for Envoys {
     }
 
     async fn reconcile(&mut self) -> Next {
-        let Self { objects, writer, authority, delays, proxies, options, tls, term, .. } = self;
+        let Self { objects, networks, writer, authority, delays, proxies, options, tls, term, .. } = self;
         let (Some(term), Some(wanted)) = (term, proxies.wanted()) else { return Next::OnChange };
         let now = Timestamp::now();
 
@@ -218,6 +226,13 @@ impl Reconciler for Envoys {
             proxies.fleet().serve_with(Arc::clone(tls));
         }
 
+        if let Some(networks) = networks
+            && networks.keep(writer, &mut term.networks).await
+        {
+            // the networks of pods may be others
+            term.looked_at_all = None;
+        }
+
         // what is due (no client)
         let existing = objects.units();
         term.follow(&wanted, &existing, &objects.take_changes(), &authorities, options.drain);
@@ -231,7 +246,8 @@ impl Reconciler for Envoys {
         }
 
         // act (client): each unit by itself
-        let acting = Acting { objects, writer, authority, options, wanted: &wanted, bundle: &authorities.1, now };
+        let (bundle, networks) = (&*authorities.1, networks.as_ref());
+        let acting = Acting { objects, networks, writer, authority, options, wanted: &wanted, bundle, now };
         let ends = &term.ends;
         for (unit, result) in term.writes.pass(|unit, _| acting.prepare(unit, ends.get(unit).copied())).await {
             match result.as_ref().map_err(refusal) {
@@ -242,10 +258,12 @@ impl Reconciler for Envoys {
 
         // status (no client): the gateway's loop reports it
         let mut problems = objects.problems(&wanted);
+        let detached = wanted.iter().filter_map(|(id, unit)| Some((id.clone(), term.networks.refused(&unit.prefix)?)));
+        problems.extend(detached.map(|(unit, why)| (unit, UnitProblem::Objects(why))));
         problems.extend(term.refused.iter().map(|(unit, why)| (unit.clone(), UnitProblem::Objects(Arc::clone(why)))));
         proxies.found(Some(Found { problems, reachable: objects.reachable(&wanted) }));
         let look = term.looked_at_all.map(|looked| looked + LOOK_AT_ALL);
-        Next::at_earliest([term.writes.next_due(), authority.next_look(), look])
+        Next::at_earliest([term.writes.next_due(), term.networks.next_due(), authority.next_look(), look])
     }
 }
 
@@ -282,6 +300,7 @@ impl TermState {
 
 struct Acting<'a> {
     objects: &'a Objects,
+    networks: Option<&'a Networks>,
     writer: &'a Writer,
     authority: &'a Keeper,
     options: &'a DeploymentOptions,
@@ -316,7 +335,8 @@ impl Acting<'_> {
             },
         };
         let identity = Identity { certificate: &certificate, authorities: self.bundle };
-        let wanted = manifest::manifest(id, unit, identity, self.options);
+        let attached = self.attached(&key, unit);
+        let wanted = manifest::manifest(id, unit, identity, attached.as_deref(), self.options);
         let (writer, objects, address) = (self.writer.clone(), self.objects.clone(), unit.address.to_string());
         Prepared::write(async move {
             writer.apply(&objects.secrets, &wanted.secret).await?;
@@ -330,6 +350,13 @@ impl Acting<'_> {
             let part = json!({ "loadBalancer": { "ingress": [{ "ip": address }] } });
             writer.status_part(&objects.services, &*service, &[], &[], part).await.map(drop)
         })
+    }
+
+    /// The networks of a unit's pods. A prefix that is gone takes nothing away from those that run.
+    fn attached(&self, key: &Key, unit: &Unit) -> Option<String> {
+        let networks = self.networks?;
+        let of_prefix = networks.prefix(&unit.prefix).and_then(|prefix| attachment(&prefix, unit.address));
+        of_prefix.or_else(|| manifest::networks(&*self.objects.deployments.get(key)?).map(str::to_owned))
     }
 
     /// Removes the objects of a unit: first what brings packets to it.
