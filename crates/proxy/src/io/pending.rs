@@ -62,7 +62,12 @@ impl Worker {
     pub(crate) fn await_request(&mut self, stream: Stream, acceptor: Arc<Acceptor>) {
         let limit = acceptor.listener.config.options.max_sessions.unwrap_or(usize::MAX).saturating_add(1024);
         if self.pending.len() >= limit.min(self.shared.most_sessions) {
-            return self.count_drop(Drop::Cap, 1);
+            self.count_drop(Drop::Cap, 1);
+            // a connection that was kept may still have an answer to deliver
+            if stream.waiting() > 0 {
+                self.linger(stream);
+            }
+            return;
         }
         let begun = !stream.input.is_empty();
         if stream.ended && !begun {
