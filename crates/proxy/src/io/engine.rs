@@ -41,8 +41,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Attempts to start a worker, and the time between two.
 const RESTARTS: usize = 100;
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
-/// Attempts to open a port that this process has just closed, and the time between two.
-const CLOSING_ATTEMPTS: usize = 100;
+/// How long a port that this process has just closed may still be in use, and the time between two attempts to open it.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(2);
 const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 /// Descriptors that are not for sessions; a quarter where there are few.
 const RESERVE: u64 = 256;
@@ -236,12 +236,13 @@ impl DataPlane {
         let own = ports.by_address.iter().filter(|(own, _)| own.overlaps(address));
         let (open, gone): (Vec<_>, Vec<_>) = own.partition(|(_, port)| port.strong_count() > 0);
         let workers = self.shared.rings.len();
-        let mut attempts = if gone.is_empty() { 1 } else { CLOSING_ATTEMPTS };
+        let until = Instant::now() + CLOSING_TIMEOUT;
         loop {
-            attempts -= 1;
             match Port::open(address.clone(), listener, workers, self.buffers, !open.is_empty()) {
                 // a worker may be closing the last socket on the port at this moment
-                Err(error) if error.code == "EADDRINUSE" && attempts > 0 => std::thread::sleep(CLOSING_PAUSE),
+                Err(error) if error.code == "EADDRINUSE" && !gone.is_empty() && Instant::now() < until => {
+                    std::thread::sleep(CLOSING_PAUSE)
+                }
                 done => return done,
             }
         }
@@ -378,8 +379,8 @@ impl Engine for DataPlane {
 }
 
 impl DataPlane {
-    /// Puts together the clusters that changed, here and not on a worker, and points the workers to the result.
-    /// Puts a configuration in force; returns whose sessions are to be marked otherwise than they are.
+    /// Puts a configuration in force: clusters that changed are put together here and not on a worker. Returns whose
+    /// sessions are to be marked otherwise than they are.
     fn switch(&self, next: &Arc<Snapshot>) -> Vec<(SessionFilter, u8)> {
         let before = self.shared.current.load();
         let marks = marks(&before.snapshot, next);

@@ -46,6 +46,8 @@ pub(crate) struct Stream {
     /// Nothing more is to be sent once `out` is empty.
     pub ending: bool,
     pub end_sent: bool,
+    /// The peer takes nothing more. What it sent before is still read, up to its end.
+    pub deaf: bool,
     /// Messages are gathered and leave together.
     corked: bool,
 }
@@ -178,6 +180,7 @@ impl Stream {
             ended: false,
             ending: false,
             end_sent: false,
+            deaf: false,
             corked: false,
         }
     }
@@ -232,9 +235,15 @@ impl Stream {
 
     /// Whether its last bytes could be lost if it were closed at once: some wait, or the peer may still be sending, and
     /// a close with unread input resets the connection.
-    pub(crate) fn needs_linger(&self) -> bool {
-        let speaks_last = matches!(self.codec, Codec::Ws(_) | Codec::Http(_));
-        !self.connecting && (!self.out.is_empty() || speaks_last && !self.ended)
+    pub(crate) const fn needs_linger(&self) -> bool {
+        !self.connecting && !self.deaf && (!self.out.is_empty() || !self.ended)
+    }
+
+    /// The peer takes nothing more: what waits for it is dropped, and so is what follows.
+    pub(crate) fn give_up_sending(&mut self) {
+        self.deaf = true;
+        self.out.clear();
+        self.control = 0;
     }
 
     /// Sends a message in the stream's own form. Without `held_back` its source cannot be paused, so the message is
@@ -343,6 +352,9 @@ impl Stream {
 
     /// Writes two pieces, at once if nothing waits.
     pub(crate) fn write(&mut self, head: &[u8], body: &[u8]) -> Written {
+        if self.deaf {
+            return Written::Done;
+        }
         let mut done = 0;
         if self.waiting() == 0 && !self.connecting && !self.corked {
             let result =
@@ -363,6 +375,9 @@ impl Stream {
 
     /// Sends what waits, and then the end if it was asked for.
     pub(crate) fn flush(&mut self) -> Written {
+        if self.deaf {
+            self.out.clear();
+        }
         if self.connecting || self.corked {
             return Written::Queued;
         }
@@ -386,6 +401,11 @@ impl Stream {
 fn answer_head(chunked: bool) -> String {
     let coding = if chunked { "Transfer-Encoding: chunked" } else { "Connection: close" };
     format!("HTTP/1.1 200 OK\r\n{coding}\r\n\r\n")
+}
+
+/// The peer takes nothing more.
+pub(crate) fn broken_pipe() -> io::Error {
+    io::Error::from_raw_os_error(libc::EPIPE)
 }
 
 /// The peer closed in order: reported as a reset, without an error code, so that it is not counted as a failure.

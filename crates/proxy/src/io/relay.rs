@@ -228,7 +228,7 @@ impl Worker {
             Written::Done => {}
             Written::Queued => self.watch(session),
             Written::Dropped => self.count_drop(Drop::Send, 1),
-            Written::Broken => self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPIPE)),
+            Written::Broken => self.write_failed(session, at),
         }
     }
 

@@ -11,6 +11,8 @@ pub(crate) struct Splice {
     pub pipes: [Pipe; 2],
     pub ended: [bool; 2],
     pub end_sent: [bool; 2],
+    /// Directions whose receiver takes nothing more; what it sent before is still moved.
+    deaf: [bool; 2],
 }
 
 impl Splice {
@@ -19,7 +21,12 @@ impl Splice {
 
     pub(crate) fn new(reconnects: bool) -> io::Result<Self> {
         let pipes = [Pipe::new(Self::PIPE)?, Pipe::new(Self::PIPE)?];
-        Ok(Self { reconnects, pipes, ended: [false; 2], end_sent: [false; 2] })
+        Ok(Self { reconnects, pipes, ended: [false; 2], end_sent: [false; 2], deaf: [false; 2] })
+    }
+
+    /// The end that takes nothing more, once all that it had sent is moved.
+    pub(crate) fn is_over_with(&self) -> Option<usize> {
+        (0..2).find(|way| self.deaf[*way] && self.ended[1 - way] && self.pipes[1 - way].held() == 0).map(|way| 1 - way)
     }
 
     /// The highest of its descriptors.
@@ -45,6 +52,9 @@ pub(crate) fn move_bytes(
     moved: &mut (u64, u64),
 ) -> Result<Interest, (usize, io::Error)> {
     let (from, to) = (ends[way], ends[1 - way]);
+    if splice.deaf[way] {
+        return Ok(Interest { reads: false, writes: false });
+    }
     let mut writes = false;
     for _ in 0..ROUNDS {
         let mut blocked = splice.ended[way];
@@ -69,7 +79,10 @@ pub(crate) fn move_bytes(
                     writes = true;
                     break;
                 }
-                Err(error) => return Err((1 - way, error)),
+                Err(_) => {
+                    splice.deaf[way] = true;
+                    return Ok(Interest { reads: false, writes: false });
+                }
             }
         }
         if writes || blocked {

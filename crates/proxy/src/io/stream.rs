@@ -1,6 +1,6 @@
 //! Byte streams: reading, writing, back pressure, and half-close.
 
-use super::link::{Codec, Link, Written, connection_reset};
+use super::link::{Codec, Link, Written, broken_pipe, connection_reset};
 use super::session::{ServerHandshake, Session};
 use super::slab::Key;
 use super::splice::move_bytes;
@@ -48,8 +48,12 @@ impl Worker {
         if stream.connecting {
             return self.handle_connecting(session, at, ready);
         }
+        let waiting = stream.waiting();
         if (ready.writable || ready.failed) && stream.flush() == Written::Broken {
-            return self.stream_lost(session, at, &io::Error::from_raw_os_error(libc::EPIPE));
+            self.write_failed(session, at);
+        } else if stream.waiting() < waiting {
+            // a slow reader is not idle
+            self.sessions.hot[session.key.slot as usize].seen = self.now.ms;
         }
         if ready.readable && !session.machine.is_over() {
             self.read_stream(session, at);
@@ -63,15 +67,31 @@ impl Worker {
         }
     }
 
+    /// A peer takes nothing more. What it sent before that, an early answer for instance, is still passed on: the stream
+    /// is lost when its end has been read.
+    pub(crate) fn write_failed(&mut self, session: &mut Session, at: usize) {
+        let heard = session.machine.is_open() && !session.awaits_response(at);
+        match session.link(at) {
+            // no answer can reach an HTTP client any more
+            Link::Stream(stream) if heard && !matches!(stream.codec, Codec::Http(_)) => {
+                stream.give_up_sending();
+                self.watch(session);
+            }
+            _ => self.stream_lost(session, at, &broken_pipe()),
+        }
+    }
+
     /// Looks for the error of a peer that is not read at the moment.
     fn check_failed(&mut self, session: &mut Session, at: usize) {
         if session.machine.is_over() || Self::may_read(session, at) {
             return;
         }
         let Link::Stream(stream) = session.link(at) else { return };
-        // a peer that closed both halves in order leaves no error: what it sent can still be passed on
-        if let Some(error) = sys::connect_error(stream.raw()) {
-            self.stream_lost(session, at, &error);
+        // a peer that closed both halves in order leaves no error
+        match sys::connect_error(stream.raw()) {
+            Some(_) if at > 0 => self.write_failed(session, at),
+            Some(_) => self.source_lost(session),
+            None => {}
         }
     }
 
@@ -119,7 +139,9 @@ impl Worker {
             let mut scratch = std::mem::take(&mut self.scratch);
             let result = sys::receive(fd, &mut scratch[..room]);
             let full = matches!(result, Ok(n) if n == room);
+            let deaf = stream.deaf;
             match result {
+                Ok(0) if deaf => self.stream_lost(session, at, &broken_pipe()),
                 Ok(0) => self.stream_ended(session, at),
                 Ok(n) => {
                     let packets = self.sessions.hot[session.key.slot as usize].packets_in;
@@ -282,8 +304,7 @@ impl Worker {
                 Codec::Bytes | Codec::Framed(_) | Codec::Pass(_) => {
                     stream.ending = true;
                     if stream.flush() == Written::Broken {
-                        let error = io::Error::from_raw_os_error(libc::EPIPE);
-                        return self.stream_lost(session, next, &error);
+                        return self.write_failed(session, next);
                     }
                     if closed.is_some() {
                         self.limit_idle(session, AFTER_END_MS);
@@ -400,6 +421,9 @@ impl Worker {
         let done = splice.end_sent == [true, true];
         if splice.reconnects && splice.ended[1] && !splice.ended[0] && splice.pipes[1].held() == 0 {
             lost = Some((1, connection_reset()));
+        }
+        if let Some(at) = splice.is_over_with() {
+            lost = Some((at, broken_pipe()));
         }
         session.splice = Some(splice);
         if session.stages[0].unconfirmed && moved[1].1 > 0 {

@@ -8,6 +8,7 @@ use super::program::Program;
 use super::websocket::{Got, Peer, read_head, ws_cluster, ws_echo};
 use portolan_proxy::proto::ws::handshake::Request;
 use portolan_proxy::proto::ws::{Opcode, close_frame, write_frame};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -220,6 +221,40 @@ fn an_upstream_that_ends_first_still_gets_what_follows() {
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(collected.recv_timeout(LONG).unwrap(), b"late");
     until("the session to end", || lab.sessions().is_empty());
+}
+
+#[test]
+fn an_answer_that_came_before_a_reset_reaches_the_client() {
+    let ports = [free_port(), free_port()];
+    let (listener, upstream) = listen();
+    let cluster = tcp_cluster("c", upstream);
+    let through = json!({ "destination": "c", "ingress": [{ "spec": { "protocol": "Metric" } }] });
+    let listeners = [
+        // bytes are moved inside the kernel
+        json!({ "name": "moved", "spec": { "protocol": "TCP", "port": ports[0] },
+                "rules": [{ "action": { "route": { "destination": "c" } } }] }),
+        json!({ "name": "read", "spec": { "protocol": "TCP", "port": ports[1] },
+                "rules": [{ "action": { "route": through } }] }),
+    ];
+    let config = json!({ "clusters": [cluster], "listeners": listeners });
+    let program = Program::start(&["--workers", "1"], &config.to_string());
+    for port in ports {
+        let mut client = tcp_client(port);
+        client.write_all(b"hello").unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        assert_eq!(read_exact(&mut server, 5), "hello");
+        server.write_all(b"welcome").unwrap();
+        assert_eq!(read_exact(&mut client, 7), "welcome");
+        // never read, so that the server resets
+        client.write_all(b"unread").unwrap();
+        until("the server to have it", || server.peek(&mut [0]).is_ok());
+        program.signal(Signal::STOP);
+        client.write_all(b"more").unwrap();
+        server.write_all(&[b'a'; 20_000]).unwrap();
+        drop(server);
+        program.signal(Signal::CONT);
+        assert_eq!(rest(&mut client).len(), 20_000);
+    }
 }
 
 /// What a WebSocket client sends at once: its request, frames, and a close.
