@@ -42,7 +42,8 @@ fn the_chart_renders_what_the_manifests_say() -> anyhow::Result<()> {
     assert_eq!(rendered.keys().collect::<Vec<_>>(), plain.keys().collect::<Vec<_>>());
     // the plain roles are those of every capability and flag, so that a flag is enough to have one more
     let all = format!("capabilities={{{}}}", names(CAPABILITIES).join(","));
-    let with_all = objects(&self::rendered(&["--no-hooks", "--set", &all, "--set", "gateway.envoyImage=envoy:1"])?)?;
+    let envoys = "gateway.envoyImage=envoy:1,gateway.multus=true";
+    let with_all = objects(&self::rendered(&["--no-hooks", "--set", &all, "--set", envoys])?)?;
     for (key, object) in &plain {
         let chart = if key.0.ends_with("Role") { &with_all } else { &rendered };
         assert_eq!(&without(&chart[key], &HELMS_OWN), object, "{key:?}");
