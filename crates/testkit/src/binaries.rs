@@ -18,6 +18,8 @@ use anyhow::{Context, bail, ensure};
 
 mod go;
 
+pub(crate) use go::linker_flags;
+
 /// The programs a folder must hold to be used.
 pub const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 /// The programs that a whole cluster needs besides.

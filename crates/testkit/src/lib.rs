@@ -14,8 +14,8 @@
 //! - [`aws`]: EC2, STS and the metadata service on loopback, with AWS's rules.
 //! - [`builders`]: short ways to write Nodes, Pods, Services, EndpointSlices and Namespaces.
 //! - [`ticket`]: two small custom kinds to try a controller runtime on.
-//! - [`envoy`]: where the Envoy of the tests is.
-//! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`), and [`helm`] likewise.
+//! - [`envoy`]: where the Envoy of the tests is; [`python`]: Python's client of Kubernetes, and kopf.
+//! - [`binaries`]: where the Kubernetes binaries come from (`cargo xtask setup`), and [`helm`] and [`old_kubectl`] likewise.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -44,14 +44,17 @@ pub mod egress_lab;
 pub mod envoy;
 pub mod faults;
 pub mod gke;
+mod go_program;
 pub mod helm;
 pub mod image;
 mod kubeconfig;
 pub mod kubelet;
 mod network_namespace;
+pub mod old_kubectl;
 pub mod openshift;
 pub mod ovn;
 pub mod program;
+pub mod python;
 mod reserved_address;
 pub mod ticket;
 

@@ -19,6 +19,7 @@ use portolan_testkit::{
     cluster::by_hand,
     conformance, helm,
     image::{self, Image},
+    old_kubectl,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -61,6 +62,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 fn setup() -> anyhow::Result<()> {
     let binaries = Binaries::build()?;
     helm::build()?;
+    old_kubectl::build()?;
     writeln!(io::stdout(), "{}", binaries.folder().display())?;
     Ok(())
 }

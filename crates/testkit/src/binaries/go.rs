@@ -107,7 +107,8 @@ fn progress(terminal: bool, packages: u32, elapsed: Duration) {
     if terminal { write!(io::stderr(), "\r{text}") } else { writeln!(io::stderr(), "{text}") }.ok();
 }
 
-fn linker_flags(version: &str) -> String {
+/// Stamps the version where programs of Kubernetes read it.
+pub(crate) fn linker_flags(version: &str) -> String {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let stamps = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"].map(|package| {
