@@ -16,25 +16,21 @@ pub(super) async fn examine(client: Client, examination: Examination) -> Result<
 const GATEWAYS: &str = "gateways";
 
 fn object(row: &Row) -> String {
-    format!("EgressGateway/{}", row["gateway"].as_str().unwrap_or_default())
+    format!("EgressGateway/{}", text(row, "gateway").unwrap_or("-"))
 }
 
 fn judge(row: &Row) -> Option<Check> {
-    let text = |key: &str| row.get(key).and_then(|value| value.as_str()).unwrap_or_default();
-    let waiting = row["waiting"].as_u64().unwrap_or_default();
-    let (seen, advice) = match (text("problem"), row["ready"] == true, waiting) {
-        ("", true, 0) => return None,
-        ("", true, waiting) => (
-            format!("{waiting} policies wait for an address"),
-            "add addresses to its pool; for one of them: portolan why policy NAMESPACE/NAME".to_owned(),
-        ),
-        ("", false, _) => (
-            format!("none of its nodes is ready ({} ready)", text("nodes")),
-            "check its nodeSelector, and that the agents on these nodes run: kubectl get egresstunnels".to_owned(),
-        ),
-        (problem, _, _) => (problem.to_owned(), "edit its spec".to_owned()),
+    let problem = text(row, "problem")?;
+    let advice = if text(row, "ready") == Some("True") {
+        "see which policies: kubectl get egp,egcp -A; and of one of them: portolan why policy NAMESPACE/NAME"
+    } else {
+        "see its conditions: kubectl describe egw; and that the agents on its nodes run: kubectl get egt"
     };
-    Some(Check::fail(GATEWAYS, object(row), seen, advice))
+    Some(Check::fail(GATEWAYS, object(row), problem, advice))
+}
+
+fn text<'a>(row: &'a Row, key: &str) -> Option<&'a str> {
+    row.get(key)?.as_str()
 }
 
 #[cfg(test)]
@@ -45,21 +41,16 @@ mod tests {
     use crate::runtime::query::row;
 
     #[test]
-    fn a_gateway_fails_for_its_first_problem() {
-        let seen = |ready: bool, waiting: u64, problem: Value| {
-            let row = row([
-                ("gateway", json!("eg1")),
-                ("ready", json!(ready)),
-                ("nodes", json!("0/2")),
-                ("waiting", json!(waiting)),
-                ("problem", problem),
-            ]);
-            judge(&row).map(|check| (check.object, check.seen))
+    fn a_gateway_fails_for_its_first_problem_and_only_then() {
+        let check = |gateway: Value, ready: &str, problem: Value| {
+            judge(&row([("gateway", gateway), ("ready", json!(ready)), ("problem", problem)]))
         };
-        let fails = |seen: &str| Some(("EgressGateway/eg1".to_owned(), seen.to_owned()));
-        assert_eq!(seen(true, 0, Value::Null), None);
-        assert_eq!(seen(true, 2, Value::Null), fails("2 policies wait for an address"));
-        assert_eq!(seen(false, 2, Value::Null), fails("none of its nodes is ready (0/2 ready)"));
-        assert_eq!(seen(false, 2, json!("the pool is empty")), fails("the pool is empty"));
+        assert!(check(json!("eg1"), "True", Value::Null).is_none());
+        let waiting = check(json!("eg1"), "True", json!("NoFreeAddress: the pool is empty")).unwrap();
+        assert_eq!(waiting.object, "EgressGateway/eg1");
+        assert_eq!(waiting.seen, "NoFreeAddress: the pool is empty");
+        let lost = check(json!("eg1"), "False", json!("NoReadyNode: 0 of 2 nodes")).unwrap();
+        assert_ne!(waiting.advice, lost.advice);
+        assert_eq!(check(Value::Null, "False", json!("no default gateway")).unwrap().object, "EgressGateway/-");
     }
 }
