@@ -1,6 +1,9 @@
 //! Egress as a newcomer meets it: `portolan up`, kubectl, and the questions one can ask.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
 
 use crate::up::Up;
 use crate::{Ran, portolan};
@@ -52,6 +55,29 @@ fn plan_says_what_would_move_and_writes_nothing() -> anyhow::Result<()> {
     std::fs::write(&file, "kind: EgressGateway\nmetadata: {name: eg1}\n")?;
     let same = ask(&up, &format!("plan -f {}", file.display()));
     assert_eq!((same.exit, same.stdout.as_str(), same.stderr.as_str()), (Some(0), "nothing would change\n", ""));
+    up.stop()?;
+    Ok(())
+}
+
+#[test]
+fn all_examples_can_be_applied_together_and_become_ready() -> anyhow::Result<()> {
+    let up = Up::start(tempfile::tempdir()?, &[])?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/egress");
+    up.kubectl(&format!("apply -f {}", folder.display()))?;
+    for file in std::fs::read_dir(&folder)? {
+        let file = file?.path();
+        let text = std::fs::read_to_string(&file)?;
+        let waits: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# kubectl wait ")).collect();
+        assert!(!waits.is_empty(), "{} does not say what to wait for", file.display());
+        for wait in waits {
+            up.kubectl(&format!("wait {wait} --timeout=120s")).with_context(|| file.display().to_string())?;
+        }
+    }
+    let objects = up.kubectl("get egw,egp,egcp -A -o name")?;
+    assert_eq!(objects.lines().count(), 5 + 6 + 1, "no file writes over an object of another:\n{objects}");
+    for kind in ["egw", "egp", "egcp"] {
+        up.kubectl(&format!("wait {kind} --all -A --for=condition=Ready --timeout=120s"))?;
+    }
     up.stop()?;
     Ok(())
 }
