@@ -23,7 +23,7 @@ pub struct Options {
     pub data_dir: Option<PathBuf>,
     /// The administrator's kubeconfig is written to this file.
     pub kubeconfig: PathBuf,
-    /// Whether Deployments and DaemonSets create pods.
+    /// Whether workloads create pods.
     pub workloads: bool,
 }
 
@@ -66,14 +66,14 @@ impl Running {
             None => ApiServer::memory().await,
         };
         let listener = serve::Server::bind(serve::Options { data_dir, ..serve::Options::new(listen) }).await?;
-        let (address, url) = (listener.address(), listener.url());
+        let (address, reachable, url) = (listener.address(), listener.reachable(), listener.url());
         let authority = listener.authority().certificate().to_owned();
         let admin = listener.authority().client("portolan-admin", "system:masters", Timestamp::now())?;
         write(&kubeconfig, &kubeconfig::render(NAME, &url, &authority, &admin, server.token()))?;
 
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(listener.run(server.clone(), stop.clone()));
-        let controllers = Controllers { workloads, certificate: Some(authority) };
+        let controllers = Controllers { workloads, certificate: Some(authority), address: Some(reachable) };
         let controllers = start_controllers(&server, controllers, stop.clone())?;
         Ok(Self { server, address, url, stop, tasks, controllers: Some(controllers) })
     }

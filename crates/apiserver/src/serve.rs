@@ -95,15 +95,20 @@ impl Server {
         &self.authority
     }
 
-    /// The URL for a kubeconfig: loopback if it listens everywhere.
-    pub fn url(&self) -> String {
+    /// Where clients on this machine reach it: on loopback if it listens everywhere.
+    pub fn reachable(&self) -> SocketAddr {
         let mut address = self.address;
         match address.ip() {
             ip if !ip.is_unspecified() => {}
             IpAddr::V4(_) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
             IpAddr::V6(_) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
         }
-        format!("https://{address}")
+        address
+    }
+
+    /// The URL for a kubeconfig.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.reachable())
     }
 
     /// Serves until `stop`, then until all responses are sent or the deadline has passed.

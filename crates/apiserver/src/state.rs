@@ -12,7 +12,7 @@ use crate::admission::{Caller, Hooks};
 use crate::auth::{self, Authenticator, Authorizer, Recorder, User};
 use crate::clock::Clock;
 use crate::crd::Served;
-use crate::kinds::{Kind, cluster_ip, events};
+use crate::kinds::{Kind, autoscaler, cluster_ip, events};
 use crate::object::{get_meta, set_meta};
 use crate::schema;
 use crate::status::Failure;
@@ -78,7 +78,11 @@ impl ServerState {
             .map_err(|problem| Failure::internal(format!("{} is not JSON: {problem}", entry.key.name)))?;
         if events::is_view(kind) {
             events::to_view(&mut object);
-        } else if kind.custom && object["apiVersion"] != kind.api_version().as_str() {
+        } else if autoscaler::is_view(kind) {
+            autoscaler::to_view(&mut object);
+        } else if kind.custom
+            && (entry.revision < kind.defined_at || object["apiVersion"] != kind.api_version().as_str())
+        {
             object["apiVersion"] = kind.api_version().into();
             schema::prune::prune(&kind.schema, &mut object);
             schema::default::default(&kind.schema, &mut object);
@@ -91,6 +95,8 @@ impl ServerState {
         set_meta(&mut object, "resourceVersion", revision.to_string());
         if events::is_view(kind) {
             events::to_stored(&mut object);
+        } else if autoscaler::is_view(kind) {
+            autoscaler::to_stored(&mut object);
         } else if kind.custom {
             object["apiVersion"] = format!("{}/{}", kind.group, kind.storage_version).into();
         }

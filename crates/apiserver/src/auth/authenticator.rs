@@ -49,7 +49,7 @@ impl Authenticator {
     }
 
     /// The user of a token; a wrong one takes as long as a right one.
-    fn user_of(&self, token: &str) -> Option<User> {
+    pub(super) fn user_of(&self, token: &str) -> Option<User> {
         let mut found = None;
         for (known, user) in &self.tokens {
             if equal(known.as_bytes(), token.as_bytes()) {

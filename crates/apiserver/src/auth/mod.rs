@@ -17,5 +17,5 @@ pub(crate) use authenticator::token;
 pub use authorizer::{Access, Authorizer};
 pub use portolan_certs::Identity;
 pub use recorder::{Record, Recorder};
-pub use review::review;
+pub use review::{REVIEWS, ReviewKind, Reviewer};
 pub use user::{MASTERS, User};

@@ -6,7 +6,8 @@
 //! | [`Garbage`] | deletes objects without owners; foreground and orphan deletion |
 //! | [`Endpoints`] | EndpointSlices of Services with selectors |
 //! | [`Bootstrap`] | on request, ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in every namespace |
-//! | [`Workloads`] | on request, pods of Deployments and DaemonSets |
+//! | [`OwnService`] | on request, Service `default/kubernetes` with its endpoints |
+//! | [`Workloads`] | on request, `ReplicaSets` of Deployments, and pods of these, of `ReplicationControllers` and `DaemonSets` |
 //!
 //! Each is one future that runs until it is stopped, and writes nothing when nothing changes.
 
@@ -15,9 +16,12 @@ mod discover;
 mod endpoints;
 mod garbage;
 mod namespaces;
+mod own_service;
 mod reconcile;
 pub mod slim;
 mod workloads;
+
+use std::net::SocketAddr;
 
 use kube::Client;
 use tokio_util::sync::CancellationToken;
@@ -26,15 +30,18 @@ pub use bootstrap::Bootstrap;
 pub use endpoints::Endpoints;
 pub use garbage::Garbage;
 pub use namespaces::Namespaces;
+pub use own_service::OwnService;
 pub use reconcile::{Key, Pace, code, key};
 pub use workloads::Workloads;
 
 /// All controllers together.
 pub struct Controllers {
-    /// Whether Deployments and DaemonSets create pods.
+    /// Whether workloads create pods.
     pub workloads: bool,
     /// The certificate of the server's authority, in PEM, for what every namespace has; without it a namespace is empty.
     pub certificate: Option<String>,
+    /// Where clients reach the server, for its own Service; without it there is none.
+    pub address: Option<SocketAddr>,
 }
 
 impl Controllers {
@@ -47,6 +54,11 @@ impl Controllers {
             async {
                 if let Some(certificate) = self.certificate {
                     Bootstrap { certificate }.run(client.clone(), stop.clone()).await;
+                }
+            },
+            async {
+                if let Some(address) = self.address {
+                    OwnService { address }.run(client.clone(), stop.clone()).await;
                 }
             },
             async {

@@ -171,6 +171,24 @@ pub struct Deployment {
 }
 
 #[derive(Resource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+#[resource(inherit = "apps::v1::ReplicaSet")]
+#[serde(default)]
+pub struct ReplicaSet {
+    pub metadata: ObjectMeta,
+    pub spec: WorkloadSpec,
+    pub status: Value,
+}
+
+#[derive(Resource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
+#[resource(inherit = "core::v1::ReplicationController")]
+#[serde(default)]
+pub struct ReplicationController {
+    pub metadata: ObjectMeta,
+    pub spec: WorkloadSpec,
+    pub status: Value,
+}
+
+#[derive(Resource, Serialize, Deserialize, Debug, Default, Clone, PartialEq)]
 #[resource(inherit = "apps::v1::DaemonSet")]
 #[serde(default)]
 pub struct DaemonSet {
@@ -183,6 +201,7 @@ pub struct DaemonSet {
 #[serde(default)]
 pub struct WorkloadSpec {
     pub replicas: Option<i32>,
+    pub selector: Value,
     pub template: PodTemplate,
 }
 

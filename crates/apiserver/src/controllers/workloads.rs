@@ -1,7 +1,9 @@
-//! Deployments and DaemonSets on simulated nodes: their pods, and the counts in their status.
+//! Workloads on simulated nodes: `ReplicaSets` of Deployments, pods of `ReplicaSets`, `ReplicationControllers` and
+//! `DaemonSets`, and the counts in the status of each.
 //!
-//! A pod's name is derived from its workload, its template and its number or node, so that creating it twice fails the
-//! second time. There are no ReplicaSets and no rollouts: pods of an old template are replaced at once.
+//! The name of what is created is derived from its owner and from its template, number or node, so that creating it twice
+//! fails the second time. There are no rollouts: a `ReplicaSet` of an old template, and a `DaemonSet`'s pods of one, are
+//! replaced at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,11 +21,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::reconcile::{Pace, code, is_listed, watch};
-use super::slim::{DaemonSet, Deployment, Node, Pod, PodTemplate};
+use super::slim::{DaemonSet, Deployment, Node, Pod, PodTemplate, ReplicaSet, ReplicationController};
 
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// The controller of Deployments and DaemonSets.
+/// The controller of workloads.
 pub struct Workloads;
 
 impl Workloads {
@@ -36,11 +38,20 @@ impl Workloads {
 async fn follow(client: Client) {
     let all = watcher::Config::default;
     let (deployments, deployment_events) = watch::<Deployment>(&client, all());
+    let (replica_sets, replica_set_events) = watch::<ReplicaSet>(&client, all());
+    let (replication_controllers, replication_controller_events) = watch::<ReplicationController>(&client, all());
     let (daemon_sets, daemon_set_events) = watch::<DaemonSet>(&client, all());
     let (nodes, node_events) = watch::<Node>(&client, all());
     let (pods, pod_events) = watch::<Pod>(&client, all());
-    let mut touched = futures::stream::select_all([deployment_events, daemon_set_events, node_events, pod_events]);
-    let world = World { client, deployments, daemon_sets, nodes, pods };
+    let mut touched = futures::stream::select_all([
+        deployment_events,
+        replica_set_events,
+        replication_controller_events,
+        daemon_set_events,
+        node_events,
+        pod_events,
+    ]);
+    let world = World { client, deployments, replica_sets, replication_controllers, daemon_sets, nodes, pods };
     let mut pace = Pace::default();
     loop {
         tokio::select! {
@@ -60,6 +71,8 @@ async fn follow(client: Client) {
 struct World {
     client: Client,
     deployments: Store<Deployment>,
+    replica_sets: Store<ReplicaSet>,
+    replication_controllers: Store<ReplicationController>,
     daemon_sets: Store<DaemonSet>,
     nodes: Store<Node>,
     pods: Store<Pod>,
@@ -68,7 +81,12 @@ struct World {
 impl World {
     /// Whether everything has been listed once.
     fn is_ready(&self) -> bool {
-        is_listed(&self.deployments) && is_listed(&self.daemon_sets) && is_listed(&self.nodes) && is_listed(&self.pods)
+        is_listed(&self.deployments)
+            && is_listed(&self.replica_sets)
+            && is_listed(&self.replication_controllers)
+            && is_listed(&self.daemon_sets)
+            && is_listed(&self.nodes)
+            && is_listed(&self.pods)
     }
 
     async fn repair(&self) -> kube::Result<()> {
@@ -78,23 +96,67 @@ impl World {
             .filter(|node| node.metadata.deletion_timestamp.is_none() && node.is_ready())
             .cloned()
             .collect();
-        let mut owned: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
-        for pod in self.pods.state() {
-            if let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) {
-                owned.entry(owner.uid.clone()).or_default().push(pod);
-            }
-        }
+        let (pods, sets) = (by_owner(self.pods.state()), by_owner(self.replica_sets.state()));
         for deployment in self.deployments.state() {
-            let workload = of_deployment(&deployment, &ready);
-            let pods = deployment.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
-            self.reconcile(&*deployment, &deployment.status, workload, &pods, deployment_status).await?;
+            let sets = owned_by(&sets, &*deployment);
+            self.reconcile_deployment(&deployment, sets, &pods).await?;
+        }
+        for set in self.replica_sets.state() {
+            let workload = replicated(&set.name_any(), &set.spec.template, set.spec.replicas, &ready);
+            self.reconcile(&*set, &set.status, workload, owned_by(&pods, &*set), replicas_status).await?;
+        }
+        for controller in self.replication_controllers.state() {
+            let spec = &controller.spec;
+            let workload = replicated(&controller.name_any(), &spec.template, spec.replicas, &ready);
+            let pods = owned_by(&pods, &*controller);
+            self.reconcile(&*controller, &controller.status, workload, pods, replicas_status).await?;
         }
         for set in self.daemon_sets.state() {
             let workload = of_daemon_set(&set, &nodes);
-            let pods = set.uid().and_then(|uid| owned.remove(&uid)).unwrap_or_default();
-            self.reconcile(&*set, &set.status, workload, &pods, daemon_set_status).await?;
+            self.reconcile(&*set, &set.status, workload, owned_by(&pods, &*set), daemon_set_status).await?;
         }
         Ok(())
+    }
+
+    /// Creates or scales the `ReplicaSet` of the template, deletes all others, and writes the counts into the status.
+    async fn reconcile_deployment(
+        &self,
+        deployment: &Deployment,
+        sets: &[Arc<ReplicaSet>],
+        pods: &BTreeMap<String, Vec<Arc<Pod>>>,
+    ) -> kube::Result<()> {
+        if deployment.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let namespace = deployment.namespace().unwrap_or_default();
+        let resource = ApiResource::erase::<ReplicaSet>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &resource);
+        let hash = hash(&deployment.spec.template);
+        let name = format!("{}-{hash}", deployment.name_any());
+        let replicas = deployment.spec.replicas.unwrap_or(1);
+        for set in sets.iter().filter(|set| set.name_any() != name && set.metadata.deletion_timestamp.is_none()) {
+            allow(&[404], api.delete(&set.name_any(), &DeleteParams::background()).await)?;
+        }
+        let current = sets.iter().find(|set| set.name_any() == name);
+        match current {
+            None => {
+                let set = set_of_deployment(deployment, &name, &hash, &resource);
+                allow(&[403, 404, 409], api.create(&PostParams::default(), &set).await)?;
+            }
+            Some(set) if set.spec.replicas.unwrap_or(1) != replicas => {
+                let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+                allow(&[404, 409], api.patch(&name, &PatchParams::default(), &patch).await)?;
+            }
+            Some(_) => {}
+        }
+        let pods = current.map_or(&[][..], |set| owned_by(pods, &**set));
+        let ready = |pod: &&Arc<Pod>| pod.metadata.deletion_timestamp.is_none() && pod.is_ready();
+        let counts = Counts {
+            wanted: usize::try_from(replicas).unwrap_or(0),
+            there: pods.len(),
+            ready: pods.iter().filter(ready).count(),
+        };
+        self.write_status(deployment, &deployment.status, &counts, deployment_status).await
     }
 
     /// Creates missing pods, deletes superfluous ones, and writes the counts into the status.
@@ -116,8 +178,8 @@ impl World {
             return Ok(());
         }
         let namespace = owner.namespace().unwrap_or_default();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
+        let resource = ApiResource::erase::<Pod>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &resource);
         let counts = Counts::of(&workload, pods);
         for pod in pods {
             let wanted = workload.places.contains_key(&pod.name_any());
@@ -132,10 +194,20 @@ impl World {
             // 409: it exists and is not in the cache yet; 403, 404: the namespace is terminating.
             allow(&[403, 404, 409], api.create(&PostParams::default(), &pod).await)?;
         }
-        let wanted = status(&counts, owner.meta().generation.unwrap_or_default());
+        self.write_status(owner, seen, &counts, status).await
+    }
+
+    async fn write_status<K>(&self, owner: &K, seen: &Value, counts: &Counts, status: StatusOf) -> kube::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let wanted = status(counts, owner.meta().generation.unwrap_or_default());
         if !is_within(seen, &wanted) {
             let wanted = stamped(wanted, seen);
-            let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
+            let api: Api<K> = Api::namespaced(self.client.clone(), &owner.namespace().unwrap_or_default());
             let patch = Patch::Merge(json!({ "status": wanted }));
             allow(&[404, 409], api.patch_status(&owner.name_any(), &PatchParams::default(), &patch).await)?;
         }
@@ -151,32 +223,60 @@ fn allow<T>(codes: &[u16], answer: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// The desired state of a workload.
+/// Objects by the uid of their controller.
+fn by_owner<K: Resource<DynamicType = ()>>(objects: Vec<Arc<K>>) -> BTreeMap<String, Vec<Arc<K>>> {
+    let mut owned: BTreeMap<String, Vec<Arc<K>>> = BTreeMap::new();
+    for object in objects {
+        if let Some(owner) = object.owner_references().iter().find(|owner| owner.controller == Some(true)) {
+            owned.entry(owner.uid.clone()).or_default().push(object);
+        }
+    }
+    owned
+}
+
+fn owned_by<'a, K>(owned: &'a BTreeMap<String, Vec<Arc<K>>>, owner: &impl ResourceExt) -> &'a [Arc<K>] {
+    owner.uid().and_then(|uid| owned.get(&uid)).map_or(&[], Vec::as_slice)
+}
+
+fn set_of_deployment(deployment: &Deployment, name: &str, hash: &str, resource: &ApiResource) -> DynamicObject {
+    let mut template = json!(deployment.spec.template);
+    let mut selector = deployment.spec.selector.clone();
+    for labels in [&mut template["metadata"]["labels"], &mut selector["matchLabels"]] {
+        labels[TEMPLATE_HASH] = hash.into();
+    }
+    let spec = json!({ "replicas": deployment.spec.replicas, "selector": selector, "template": template });
+    let mut set = DynamicObject::new(name, resource).data(json!({ "spec": spec }));
+    let labels = deployment.spec.template.metadata.labels.clone();
+    set.metadata.labels = Some(labels.into_iter().chain([(TEMPLATE_HASH.to_owned(), hash.to_owned())]).collect());
+    set.metadata.owner_references = deployment.controller_owner_ref(&()).map(|owner| vec![owner]);
+    set
+}
+
+/// The desired pods of a workload.
 struct Workload {
     template: PodTemplate,
-    hash: String,
+    /// Set where the pods of a template have a label of their own.
+    hash: Option<String>,
     /// Pods and their nodes.
     places: BTreeMap<String, String>,
 }
 
-fn of_deployment(deployment: &Deployment, nodes: &[Arc<Node>]) -> Workload {
-    let template = deployment.spec.template.clone();
-    let replicas = deployment.spec.replicas.unwrap_or(1);
-    let hash = hash(&template);
-    let name = deployment.name_any();
-    let nodes = selected(&template, nodes);
-    let names = (0..replicas).map(|number| format!("{name}-{hash}-{number}"));
+/// As many pods as `replicas` says, on all nodes in turn.
+fn replicated(name: &str, template: &PodTemplate, replicas: Option<i32>, nodes: &[Arc<Node>]) -> Workload {
+    let nodes = selected(template, nodes);
+    let names = (0..replicas.unwrap_or(1)).map(|number| format!("{name}-{number}"));
     let places = names.zip(nodes.iter().cycle().cloned()).collect();
-    Workload { template, hash, places }
+    Workload { template: template.clone(), hash: None, places }
 }
 
+/// A pod on every node.
 fn of_daemon_set(set: &DaemonSet, nodes: &[Arc<Node>]) -> Workload {
     let template = set.spec.template.clone();
     let hash = hash(&template);
     let name = set.name_any();
     let nodes = selected(&template, nodes);
     let places = nodes.into_iter().map(|node| (format!("{name}-{hash}-{node}"), node)).collect();
-    Workload { template, hash, places }
+    Workload { template, hash: Some(hash), places }
 }
 
 /// The nodes that a pod may go to.
@@ -194,8 +294,8 @@ impl Workload {
         let PodTemplate { metadata, mut spec } = self.template.clone();
         spec["nodeName"] = json!(node);
         let mut pod = DynamicObject::new(name, &ApiResource::erase::<Pod>(&())).data(json!({ "spec": spec }));
-        let hash = (TEMPLATE_HASH.to_owned(), self.hash.clone());
-        pod.metadata.labels = Some(metadata.labels.into_iter().chain([hash]).collect());
+        let hash = self.hash.clone().map(|hash| (TEMPLATE_HASH.to_owned(), hash));
+        pod.metadata.labels = Some(metadata.labels.into_iter().chain(hash).collect());
         pod.metadata.annotations = Some(metadata.annotations);
         pod.metadata.owner_references = Some(vec![owner.clone()]);
         pod
@@ -240,6 +340,13 @@ fn deployment_status(counts: &Counts, generation: i64) -> Value {
         "readyReplicas": counts.ready, "availableReplicas": counts.ready,
         "unavailableReplicas": counts.wanted.saturating_sub(counts.ready),
         "conditions": [{ "type": "Available", "status": status, "reason": reason }],
+    })
+}
+
+fn replicas_status(counts: &Counts, generation: i64) -> Value {
+    json!({
+        "observedGeneration": generation, "replicas": counts.there, "fullyLabeledReplicas": counts.there,
+        "readyReplicas": counts.ready, "availableReplicas": counts.ready,
     })
 }
 

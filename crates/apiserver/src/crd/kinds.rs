@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::status::is_established;
 use crate::json::{list, text};
 use crate::kinds::{Column, ColumnValue, Kind, Scale};
+use crate::object::meta;
 use crate::schema::Schema;
 
 /// The kinds of a definition, one per served version, by its accepted names; none until it is established.
@@ -58,6 +59,7 @@ fn kind(crd: &Value, version: &Value, storage: &str) -> Kind {
             given => given.to_owned(),
         }),
         custom: true,
+        defined_at: meta(crd, "resourceVersion").parse().unwrap_or_default(),
     }
 }
 

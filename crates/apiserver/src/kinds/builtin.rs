@@ -4,10 +4,13 @@
 use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::{
-    admissionregistration::v1 as admission, apps::v1 as apps, coordination::v1 as coordination, core::v1 as core,
-    discovery::v1 as discovery, events::v1 as events, rbac::v1 as rbac,
+    admissionregistration::v1 as admission, apps::v1 as apps, autoscaling, batch::v1 as batch,
+    certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
+    events::v1 as events, flowcontrol::v1 as flowcontrol, networking::v1 as networking, node::v1 as node,
+    policy::v1 as policy, rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extensions;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as registration;
 use k8s_openapi::{ClusterResourceScope, ListableResource, NamespaceResourceScope};
 use schemars::{JsonSchema, SchemaGenerator};
 
@@ -35,14 +38,15 @@ pub fn all() -> Vec<Kind> {
 }
 
 /// The type behind a kind.
-pub(super) fn refer(group: &str, kind: &str) -> Option<Refer> {
-    let row = rows().into_iter().find(|row| row.kind.group == group && row.kind.kind == kind);
+pub(super) fn refer(kind: &Kind) -> Option<Refer> {
+    let named = |kind: &Kind| (kind.group.clone(), kind.version.clone(), kind.kind.clone());
+    let row = rows().into_iter().find(|row| named(&row.kind) == named(kind));
     row.map(|row| row.refer)
 }
 
-fn rows() -> [Row; 22] {
+fn rows() -> Vec<Row> {
     // The type, its short names, categories and subresources, and the fields that a selector may name.
-    [
+    vec![
         of::<core::Namespace>("ns", "", "status", "status.phase"),
         of::<core::Node>("no", "", "status", "spec.unschedulable"),
         of::<core::Pod>("po", "all", "status", POD_FIELDS),
@@ -51,13 +55,37 @@ fn rows() -> [Row; 22] {
         of::<core::ConfigMap>("cm", "", "", ""),
         of::<core::Secret>("", "", "", "type"),
         of::<core::ServiceAccount>("sa", "", "", ""),
+        of::<core::PersistentVolume>("pv", "", "status", ""),
+        of::<core::PersistentVolumeClaim>("pvc", "", "status", ""),
+        of::<core::PodTemplate>("", "", "", ""),
+        of::<core::ReplicationController>("rc", "all", "status scale", "status.replicas"),
+        of::<core::ResourceQuota>("quota", "", "status", ""),
+        of::<core::LimitRange>("limits", "", "", ""),
         of::<core::Event>("ev", "", "", EVENT_FIELDS),
         of::<events::Event>("ev", "", "", EVENT_VIEW_FIELDS),
         of::<coordination::Lease>("", "", "", ""),
         of::<discovery::EndpointSlice>("", "", "", ""),
         of::<apps::Deployment>("deploy", "all", "status scale", ""),
-        of::<apps::ReplicaSet>("rs", "all", "status scale", ""),
+        of::<apps::ReplicaSet>("rs", "all", "status scale", "status.replicas"),
         of::<apps::DaemonSet>("ds", "all", "status", ""),
+        of::<apps::StatefulSet>("sts", "all", "status scale", ""),
+        of::<apps::ControllerRevision>("", "", "", ""),
+        of::<batch::Job>("", "all", "status", "status.successful"),
+        of::<batch::CronJob>("cj", "all", "status", ""),
+        of::<autoscaling::v2::HorizontalPodAutoscaler>("hpa", "all", "status", ""),
+        of::<autoscaling::v1::HorizontalPodAutoscaler>("hpa", "all", "status", ""),
+        of::<policy::PodDisruptionBudget>("pdb", "", "status", ""),
+        of::<networking::Ingress>("ing", "", "status", ""),
+        of::<networking::IngressClass>("", "", "", ""),
+        of::<networking::NetworkPolicy>("netpol", "", "", ""),
+        of::<scheduling::PriorityClass>("pc", "", "", ""),
+        of::<node::RuntimeClass>("", "", "", ""),
+        of::<storage::StorageClass>("sc", "", "", ""),
+        of::<storage::CSIDriver>("", "", "", ""),
+        of::<storage::CSINode>("", "", "", ""),
+        of::<certificates::CertificateSigningRequest>("csr", "", "status", "spec.signerName"),
+        of::<flowcontrol::FlowSchema>("", "", "status", ""),
+        of::<flowcontrol::PriorityLevelConfiguration>("", "", "status", ""),
         of::<rbac::Role>("", "", "", ""),
         of::<rbac::RoleBinding>("", "", "", ""),
         of::<rbac::ClusterRole>("", "", "", ""),
@@ -65,6 +93,7 @@ fn rows() -> [Row; 22] {
         of::<admission::ValidatingWebhookConfiguration>("", "api-extensions", "", ""),
         of::<admission::MutatingWebhookConfiguration>("", "api-extensions", "", ""),
         of::<extensions::CustomResourceDefinition>("crd crds", "api-extensions", "status", ""),
+        of::<registration::APIService>("", "api-extensions", "status", ""),
     ]
 }
 
@@ -116,6 +145,7 @@ where
         storage_version: T::VERSION.to_owned(),
         warning: (T::KIND == "Endpoints").then(|| ENDPOINTS_WARNING.to_owned()),
         custom: false,
+        defined_at: 0,
     };
     let refer = |generator: &mut SchemaGenerator| {
         generator.subschema_for::<T>();

@@ -28,6 +28,9 @@ pub(super) fn canonical(schema: &Schema, value: &mut Value) {
 
 fn property(map: &mut Map<String, Value>, name: &str, schema: &Schema) {
     let mut value = map.remove(name).unwrap_or(Value::Null);
+    if schema.zero == Zero::Always && schema.raw.contains_key("default") && is_zero(&value) {
+        return;
+    }
     if value.is_null() && schema.zero == Zero::Always {
         value = empty(schema);
     }
@@ -108,6 +111,12 @@ mod tests {
         assert_eq!(canonical_of("Role", value), json!({ "metadata": { "name": "x" }, "rules": null }));
         let value = json!({ "metadata": { "name": "x" }, "data": null, "immutable": false });
         assert_eq!(canonical_of("ConfigMap", value), json!({ "metadata": { "name": "x" }, "immutable": false }));
+    }
+
+    #[test]
+    fn an_empty_value_that_has_a_default_leaves_room_for_it() {
+        let value = json!({ "metadata": {}, "spec": { "matchingPrecedence": 0, "priorityLevelConfiguration": { "name": "p" } } });
+        assert_eq!(canonical_of("FlowSchema", value)["spec"], json!({ "priorityLevelConfiguration": { "name": "p" } }));
     }
 
     #[test]

@@ -13,8 +13,12 @@ use super::error_list::ErrorList;
 use crate::json::{fill, items, list, put, remove, text};
 use crate::status::{About, Failure};
 
-/// The addresses that are allocated: 10.96.0.0/12 without its network and broadcast addresses.
-const RANGE: RangeInclusive<u32> = 0x0a60_0001..=0x0a6f_fffe;
+/// The address of the server itself, Service `default/kubernetes`: the first of the range.
+pub const OF_SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// The addresses that Services may have: 10.96.0.0/12 without its network and broadcast addresses.
+const RANGE: RangeInclusive<u32> = OF_SERVER.to_bits()..=0x0a6f_fffe;
+/// The addresses that are handed out.
+const ALLOCATED: RangeInclusive<u32> = OF_SERVER.to_bits() + 1..=0x0a6f_fffe;
 
 /// Fields of Services in the cluster, and of load balancers.
 const INSIDE: [&str; 5] = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"];
@@ -36,7 +40,7 @@ pub fn assign(new: &mut Value, old: Option<&Value>, used: &BTreeSet<Ipv4Addr>, s
     let before = old.map_or("", |old| text(old, "/spec/clusterIP"));
     let asked = [text(new, "/spec/clusterIP"), text(new, "/spec/clusterIPs/0"), before];
     let asked = asked.into_iter().find(|address| !address.is_empty()).map(str::to_owned);
-    let address = asked.or_else(|| pick(&RANGE, used, seed).map(|free| free.to_string()));
+    let address = asked.or_else(|| pick(&ALLOCATED, used, seed).map(|free| free.to_string()));
     let address = address.ok_or_else(|| Failure::internal("every cluster address is in use"))?;
     let parsed = address.parse::<Ipv4Addr>().ok().filter(|address| RANGE.contains(&address.to_bits()));
     if !before.is_empty() && before != address {

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
 use super::Kind;
+use super::autoscaler;
 use super::canonical::canonical;
 use crate::json::{fill, items, list, put, text};
 use crate::schema;
@@ -27,6 +28,15 @@ pub fn default(kind: &Kind, new: &mut Value) {
         "Secret" => secret(new),
         "Deployment" | "ReplicaSet" => template(new, "strategy"),
         "DaemonSet" => template(new, "updateStrategy"),
+        "StatefulSet" => stateful_set(new),
+        "PodTemplate" => new.pointer_mut("/template/spec").into_iter().for_each(pod_spec),
+        "ReplicationController" => replication_controller(new),
+        "Job" => job(new),
+        "CronJob" => new.pointer_mut("/spec/jobTemplate").into_iter().for_each(|job| template(job, "")),
+        "NetworkPolicy" => network_policy(new),
+        "HorizontalPodAutoscaler" if autoscaler::is_view(kind) => autoscaler::default_view(new),
+        "HorizontalPodAutoscaler" => autoscaling(new),
+        "LimitRange" => items(&mut new["spec"], "limits").for_each(limits),
         "RoleBinding" | "ClusterRoleBinding" => binding(new),
         "CustomResourceDefinition" => definition(new),
         _ => {}
@@ -59,6 +69,82 @@ fn template(new: &mut Value, strategy: &str) {
         && matches!(text(strategy, "/type"), "" | "RollingUpdate")
     {
         fill(strategy, "rollingUpdate", json!({}));
+    }
+}
+
+/// Without a selector it has the pods of its template, and without labels those of its pods.
+fn replication_controller(new: &mut Value) {
+    template(new, "");
+    let Some(labels) = new.pointer("/spec/template/metadata/labels").cloned() else { return };
+    fill(&mut new["spec"], "selector", labels.clone());
+    fill(&mut new["metadata"], "labels", labels);
+}
+
+/// Its templates of claims say what they are.
+fn stateful_set(new: &mut Value) {
+    template(new, "updateStrategy");
+    for claim in items(&mut new["spec"], "volumeClaimTemplates") {
+        fill(claim, "apiVersion", "v1");
+        fill(claim, "kind", "PersistentVolumeClaim");
+    }
+}
+
+/// The template of a `CronJob` gets these defaults only in the Jobs that are made of it.
+fn job(new: &mut Value) {
+    template(new, "");
+    if let Some(labels) = new.pointer("/spec/template/metadata/labels").cloned() {
+        fill(&mut new["metadata"], "labels", labels);
+    }
+    let Some(spec) = new.get_mut("spec").filter(|spec| spec.is_object()) else { return };
+    let [per_index, on_failure] = ["backoffLimitPerIndex", "podFailurePolicy"].map(|field| spec.get(field).is_some());
+    if spec.get("parallelism").is_none() {
+        fill(spec, "completions", 1);
+    }
+    fill(spec, "parallelism", 1);
+    fill(spec, "completionMode", "NonIndexed");
+    fill(spec, "suspend", false);
+    fill(spec, "manualSelector", false);
+    fill(spec, "backoffLimit", if per_index { i32::MAX } else { 6 });
+    fill(spec, "podReplacementPolicy", if on_failure { "Failed" } else { "TerminatingOrFailed" });
+}
+
+fn network_policy(new: &mut Value) {
+    let spec = &mut new["spec"];
+    let types = if list(spec, "/egress").is_empty() { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
+    fill(spec, "policyTypes", types);
+}
+
+fn autoscaling(new: &mut Value) {
+    autoscaler::default(&mut new["spec"]);
+    let Some(behavior) = new.pointer_mut("/spec/behavior").filter(|behavior| behavior.is_object()) else { return };
+    let policy = |type_: &str, value: i32| json!({ "type": type_, "value": value, "periodSeconds": 15 });
+    for (direction, policies) in [
+        ("scaleUp", json!([policy("Pods", 4), policy("Percent", 100)])),
+        ("scaleDown", json!([policy("Percent", 100)])),
+    ] {
+        fill(behavior, direction, json!({}));
+        let rules = &mut behavior[direction];
+        fill(rules, "selectPolicy", "Max");
+        fill(rules, "policies", policies);
+        if direction == "scaleUp" {
+            fill(rules, "stabilizationWindowSeconds", 0);
+        }
+    }
+}
+
+/// Limits of containers: a default that is not given is the maximum, and a request the default or the minimum.
+fn limits(item: &mut Value) {
+    if text(item, "/type") != "Container" {
+        return;
+    }
+    for (field, sources) in [("default", &["max"][..]), ("defaultRequest", &["default", "min"])] {
+        fill(item, field, json!({}));
+        for source in sources {
+            let given = item.get(source).and_then(Value::as_object).cloned().unwrap_or_default();
+            for (resource, quantity) in given {
+                fill(&mut item[field], &resource, quantity);
+            }
+        }
     }
 }
 

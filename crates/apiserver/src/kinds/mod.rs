@@ -1,5 +1,6 @@
 //! The kinds that are served: built-in ones and those of CustomResourceDefinitions, described alike.
 
+pub mod autoscaler;
 pub mod builtin;
 mod canonical;
 pub mod cluster_ip;
@@ -43,6 +44,8 @@ pub struct Kind {
     pub warning: Option<String>,
     /// True for kinds of a CustomResourceDefinition.
     pub custom: bool,
+    /// The revision of the definition: objects stored before may lack its defaults, and have fields that it prunes.
+    pub defined_at: u64,
 }
 
 /// Paths of the `scale` subresource.

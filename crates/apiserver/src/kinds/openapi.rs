@@ -21,7 +21,7 @@ const ZERO: &str = "x-portolan-zero";
 /// The OpenAPI v3 form of a built-in kind: the name of its own definition, and all definitions it needs, with
 /// descriptions. Made anew at each call; a custom kind has none.
 pub fn openapi_of(kind: &Kind) -> Option<(String, Map<String, Value>)> {
-    let (root, mut definitions) = definitions(builtin::refer(&kind.group, &kind.kind)?);
+    let (root, mut definitions) = definitions(builtin::refer(kind)?);
     if let Some(definition) = definitions.get_mut(&root) {
         definition["x-kubernetes-group-version-kind"] =
             json!([{ "group": kind.group, "kind": kind.kind, "version": kind.version }]);

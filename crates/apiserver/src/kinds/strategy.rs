@@ -5,7 +5,11 @@ use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
 use super::{Kind, cluster_ip};
-use crate::json::{fill, number, put, remove, restore};
+use crate::json::{entries, fill, list, number, put, remove, restore};
+use crate::object::get_meta;
+
+/// The label of a Job's pods that holds the Job's uid.
+const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 
 /// Which fields of an object a request may write, as the main and the status strategy in kube-apiserver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,15 +22,25 @@ pub enum Strategy {
 
 /// Whether a PUT without resourceVersion overwrites whatever is there.
 pub fn allows_unconditional_update(kind: &Kind) -> bool {
-    let strict = ["coordination.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io"];
-    !kind.custom && !strict.contains(&kind.group.as_str())
+    let strict = [
+        "coordination.k8s.io",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "node.k8s.io",
+        "policy",
+    ];
+    !kind.custom && !strict.contains(&kind.group.as_str()) && !matches!(kind.kind.as_str(), "CSIDriver" | "CSINode")
 }
 
 /// Whether a PUT to a name that does not exist creates it.
 pub fn allows_create_on_update(kind: &Kind) -> bool {
     !kind.custom
         && (kind.group == "rbac.authorization.k8s.io"
-            || matches!(kind.kind.as_str(), "Service" | "Endpoints" | "Event" | "Lease"))
+            || matches!(
+                kind.kind.as_str(),
+                "Service" | "Endpoints" | "Event" | "Lease" | "LimitRange" | "RuntimeClass"
+            ))
 }
 
 /// Prepares a new object: removes the status where it is a subresource, sets generation to 1 where there is one.
@@ -44,15 +58,57 @@ pub fn prepare_for_create(kind: &Kind, new: &mut Value) {
         return;
     }
     match kind.kind.as_str() {
-        "Pod" => put(new, "status", json!({ "phase": "Pending" })),
+        "Pod" => put(new, "status", pod_status(new)),
+        "PersistentVolume" | "PersistentVolumeClaim" => put(new, "status", json!({ "phase": "Pending" })),
         "Namespace" => {
             put(new, "status", json!({ "phase": "Active" }));
             put(new, "spec", json!({ "finalizers": ["kubernetes"] }));
         }
         "CustomResourceDefinition" => put(new, "status", json!({ "storedVersions": stored })),
+        "Job" => select_own_pods(new),
         _ => {}
     }
     canonical(&kind.schema, new);
+}
+
+/// Gives a Job labels that no other has, and the selector that finds its pods by them.
+fn select_own_pods(job: &mut Value) {
+    if job.pointer("/spec/manualSelector") == Some(&Value::Bool(true)) {
+        return;
+    }
+    let [name, uid] = ["name", "uid"].map(|field| get_meta(job, field));
+    let has_own_labels = job.pointer("/metadata/labels").is_some_and(|own| {
+        entries(own, "").next().is_some() && job.pointer("/spec/template/metadata/labels") != Some(own)
+    });
+    let Some(spec) = job.get_mut("spec").filter(|spec| spec["template"].is_object()) else { return };
+    let template = &mut spec["template"];
+    fill(template, "metadata", json!({}));
+    fill(&mut template["metadata"], "labels", json!({}));
+    for (label, value) in
+        [("job-name", &name), ("batch.kubernetes.io/job-name", &name), ("controller-uid", &uid), (JOB_UID, &uid)]
+    {
+        fill(&mut template["metadata"]["labels"], label, value.clone());
+    }
+    let labels = template["metadata"]["labels"].clone();
+    fill(spec, "selector", json!({}));
+    fill(&mut spec["selector"], "matchLabels", json!({}));
+    fill(&mut spec["selector"]["matchLabels"], JOB_UID, uid);
+    if !has_own_labels {
+        put(&mut job["metadata"], "labels", labels);
+    }
+}
+
+/// The status of a new pod; one with scheduling gates says that it waits for them.
+fn pod_status(pod: &Value) -> Value {
+    if list(pod, "/spec/schedulingGates").is_empty() {
+        return json!({ "phase": "Pending" });
+    }
+    let gated = json!({
+        "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+        "lastProbeTime": null, "lastTransitionTime": get_meta(pod, "creationTimestamp"),
+    });
+    json!({ "phase": "Pending", "conditions": [gated] })
 }
 
 /// Removes the fields that no new object has, before its field owners are recorded.
@@ -87,7 +143,7 @@ pub fn prepare_for_update(kind: &Kind, new: &mut Value, old: &Value, strategy: S
             }
             match kind.kind.as_str() {
                 "Service" if !kind.custom => cluster_ip::drop_useless(new, old),
-                "Namespace" if !kind.custom => restore(new, old, "spec"),
+                "Namespace" | "CertificateSigningRequest" if !kind.custom => restore(new, old, "spec"),
                 _ => {}
             }
         }
@@ -95,7 +151,8 @@ pub fn prepare_for_update(kind: &Kind, new: &mut Value, old: &Value, strategy: S
     if !kind.custom {
         canonical(&kind.schema, new);
     }
-    let grows = strategy == Strategy::Main && has_generation(kind) && spec_changed(kind, new, old);
+    let counts = has_generation(kind) && (kind.custom || kind.kind != "PriorityClass");
+    let grows = strategy == Strategy::Main && counts && spec_changed(kind, new, old);
     if let Some(metadata) = new.get_mut("metadata").filter(|_| grows) {
         put(metadata, "generation", number(old, "/metadata/generation") + 1);
     }
@@ -103,8 +160,22 @@ pub fn prepare_for_update(kind: &Kind, new: &mut Value, old: &Value, strategy: S
 
 /// Kinds that count the versions of their spec.
 fn has_generation(kind: &Kind) -> bool {
-    let counted = ["apps", "admissionregistration.k8s.io", "apiextensions.k8s.io", "discovery.k8s.io"];
-    kind.custom || counted.contains(&kind.group.as_str()) || (kind.kind == "Pod" && kind.group.is_empty())
+    let groups = [
+        "apps",
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "batch",
+        "discovery.k8s.io",
+        "flowcontrol.apiserver.k8s.io",
+        "networking.k8s.io",
+        "policy",
+        "scheduling.k8s.io",
+    ];
+    let core = ["Pod", "PodTemplate", "ReplicationController"];
+    let (group, name) = (kind.group.as_str(), kind.kind.as_str());
+    kind.custom
+        || (groups.contains(&group) && name != "ControllerRevision")
+        || (group.is_empty() && core.contains(&name))
 }
 
 /// Whether a change is one of the spec: of all but metadata and status.

@@ -169,6 +169,7 @@ pub(super) fn kind(name: &str) -> Kind {
         storage_version: "v1".to_owned(),
         warning: None,
         custom: name == "Widget",
+        defined_at: 0,
     }
 }
 

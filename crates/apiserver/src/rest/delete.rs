@@ -14,6 +14,7 @@ use super::webhooks::{Review, Stage};
 use super::{negotiate, read};
 use crate::admission::Operation;
 use crate::crd;
+use crate::kinds::Kind;
 use crate::object::{get_meta, has_finalizers, is_deleting, meta, set_meta, time};
 use crate::state::ServerState;
 use crate::status::{About, Failure};
@@ -27,9 +28,22 @@ const TRIES: usize = 10;
 pub(super) async fn delete(call: &Call<'_>, bytes: &[u8]) -> Result<Reply, Failure> {
     let (object, kept) = delete_one(call, &call.name, &options(call, bytes)?).await?;
     // Most kinds answer with a Status once they are gone, some with the object as it was.
-    let shows = kept || ["Pod", "Service", "ServiceAccount"].into_iter().any(|kind| call.is_core(kind));
+    let shows = kept || shows_what_is_gone(call.kind());
     let object = if shows { object } else { success(call, &object) };
     Ok(Reply::Object { code: StatusCode::OK, object })
+}
+
+fn shows_what_is_gone(kind: &Kind) -> bool {
+    const CORE: [&str; 7] = [
+        "Pod",
+        "Service",
+        "ServiceAccount",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "PodTemplate",
+        "ResourceQuota",
+    ];
+    !kind.custom && (kind.group == "storage.k8s.io" || (kind.group.is_empty() && CORE.contains(&kind.kind.as_str())))
 }
 
 /// `DELETE` of a collection: each object that the selectors match.

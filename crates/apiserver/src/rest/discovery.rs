@@ -10,19 +10,31 @@ use super::negotiate::{Accepted, Offered, Shape, accept};
 use super::openapi;
 use super::path::Target;
 use super::route::is_namespaces;
+use crate::auth::{REVIEWS, ReviewKind};
 use crate::kinds::Kind;
 use crate::status::Failure;
 
 /// Groups of Kubernetes in the order in which it lists them; custom groups follow.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 19] = [
+    "apiregistration.k8s.io",
     "apps",
     "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
     "rbac.authorization.k8s.io",
+    "storage.k8s.io",
     "admissionregistration.k8s.io",
     "apiextensions.k8s.io",
+    "scheduling.k8s.io",
     "coordination.k8s.io",
+    "node.k8s.io",
     "discovery.k8s.io",
-    "authorization.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
 ];
 
 /// The document at a path without objects, in an encoding that the client accepts.
@@ -100,8 +112,17 @@ fn resources(kinds: &[&Kind], group: &str, version: &str) -> Option<Value> {
             list.push(entry);
         }
     }
-    let version = served.first()?.api_version();
-    let mut document = json!({ "kind": "APIResourceList", "groupVersion": version, "resources": list });
+    for review in reviews(group, version) {
+        list.push(json!({
+            "name": review.plural, "singularName": review.kind.to_lowercase(), "namespaced": review.namespaced,
+            "kind": review.kind, "verbs": ["create"],
+        }));
+    }
+    if list.is_empty() {
+        return None;
+    }
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let mut document = json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": list });
     if !group.is_empty() {
         document["apiVersion"] = "v1".into();
     }
@@ -111,7 +132,8 @@ fn resources(kinds: &[&Kind], group: &str, version: &str) -> Option<Value> {
 /// Groups with all their resources.
 fn aggregated(kinds: &[&Kind], groups: &[(&str, Vec<&str>)]) -> Value {
     let of_version = |group: &str, version: &str| {
-        let resources: Vec<Value> = served(kinds, group, version).into_iter().map(aggregated_resource).collect();
+        let stored = served(kinds, group, version).into_iter().map(aggregated_resource);
+        let resources: Vec<Value> = stored.chain(reviews(group, version).map(aggregated_review)).collect();
         json!({ "version": version, "resources": resources, "freshness": "Current" })
     };
     let of_group = |(group, versions): &(&str, Vec<&str>)| {
@@ -144,6 +166,14 @@ fn aggregated_resource(kind: &Kind) -> Value {
     entry
 }
 
+fn aggregated_review(review: &ReviewKind) -> Value {
+    json!({
+        "resource": review.plural, "responseKind": { "group": "", "version": "", "kind": review.kind },
+        "singularResource": review.kind.to_lowercase(),
+        "scope": if review.namespaced { "Namespaced" } else { "Cluster" }, "verbs": ["create"],
+    })
+}
+
 fn add_names(kind: &Kind, entry: &mut Value) {
     for (field, list) in [("shortNames", &kind.short_names), ("categories", &kind.categories)] {
         if !list.is_empty() {
@@ -174,9 +204,14 @@ fn served<'k>(kinds: &[&'k Kind], group: &str, version: &str) -> Vec<&'k Kind> {
     kinds.iter().copied().filter(|kind| kind.group == group && kind.version == version).collect()
 }
 
+/// The kinds of a group that are answered and never stored.
+fn reviews(group: &str, version: &str) -> impl Iterator<Item = &'static ReviewKind> {
+    REVIEWS.iter().filter(move |review| review.group == group && version == "v1")
+}
+
 /// All groups but the core one, with their versions, best first.
 fn groups<'k>(kinds: &[&'k Kind]) -> Vec<(&'k str, Vec<&'k str>)> {
-    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut versions: BTreeMap<&str, Vec<&str>> = REVIEWS.iter().map(|review| (review.group, vec!["v1"])).collect();
     for kind in kinds.iter().filter(|kind| !kind.group.is_empty()) {
         let list = versions.entry(&kind.group).or_default();
         if !list.contains(&kind.version.as_str()) {
@@ -238,8 +273,9 @@ mod tests {
     #[test]
     fn groups_have_their_best_version_first() {
         let groups = ask(&Target::Groups, None).unwrap();
-        assert_eq!(groups["groups"][0]["name"], "apps");
-        assert_eq!(groups["groups"][1]["preferredVersion"]["version"], "v1");
+        let names: Vec<&Value> = groups["groups"].as_array().unwrap().iter().map(|group| &group["name"]).collect();
+        assert_eq!(names, ["apps", "authentication.k8s.io", "authorization.k8s.io", "d.portolan.dev"]);
+        assert_eq!(groups["groups"][3]["preferredVersion"]["version"], "v1");
         assert_eq!(ask(&Target::Group("nope".to_owned()), None).unwrap_err().code, 404);
         let mut versions = ["foo", "v1alpha1", "v1", "v10", "v1beta1", "v2", "v1beta2", "bar"];
         versions.sort_by_key(|version| (Reverse(preference(version)), *version));
@@ -259,7 +295,9 @@ mod tests {
     fn the_aggregated_form_tells_all_at_once() {
         let wanted = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         let list = ask(&Target::Groups, Some(wanted)).unwrap();
-        let custom = &list["items"][1]["versions"][0];
+        let review = &list["items"][1]["versions"][0]["resources"][1];
+        assert_eq!((&review["resource"], &review["verbs"]), (&json!("tokenreviews"), &json!(["create"])));
+        let custom = &list["items"][3]["versions"][0];
         assert_eq!((&custom["version"], &custom["resources"][1]["resource"]), (&json!("v1"), &json!("widgets")));
         assert_eq!(custom["resources"][1]["subresources"][1]["responseKind"]["kind"], "Scale");
         let core = ask(&Target::CoreVersions, Some(wanted)).unwrap();

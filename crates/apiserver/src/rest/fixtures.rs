@@ -26,6 +26,7 @@ pub(crate) fn builtin_kind(group: &str, plural: &str, kind: &str, namespaced: bo
         storage_version: "v1".to_owned(),
         warning: None,
         custom: false,
+        defined_at: 0,
     }
 }
 

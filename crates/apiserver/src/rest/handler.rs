@@ -17,7 +17,7 @@ use super::path::{self, ResourcePath, Target};
 use super::response::{self, Reply};
 use super::route::{self, Verb};
 use super::{create, delete, discovery, openapi_v2, patch, read, update, watching};
-use crate::auth::{Access, User, review};
+use crate::auth::{Access, Reviewer, User};
 use crate::state::ServerState;
 use crate::status::Failure;
 
@@ -69,9 +69,14 @@ fn document(server: &ServerState, target: &Target, head: &Parts, user: &User) ->
     let served = server.served();
     if *target == Target::OpenApiV2 {
         let (document, content_type) = openapi_v2::answer(&served.kinds(), header_text(&head.headers, header::ACCEPT))?;
-        return Ok(response::bytes(StatusCode::OK, content_type, document));
+        return Ok(response::cached(head, content_type, document));
     }
     let (document, accepted) = discovery::answer(&served.kinds(), target, header_text(&head.headers, header::ACCEPT))?;
+    let is_cached =
+        accepted.shape == Shape::Discovery || matches!(target, Target::OpenApiIndex | Target::OpenApiDocument(_));
+    if let Some(encoded) = negotiate::encode(&document, accepted.form).filter(|_| is_cached) {
+        return Ok(response::cached(head, accepted.content_type(), encoded));
+    }
     Ok(response::value(StatusCode::OK, &document, accepted))
 }
 
@@ -143,9 +148,10 @@ async fn reviewed(
     let form = negotiate::content(header_text(&head.headers, header::CONTENT_TYPE))?;
     let asked = body::decode(form, &collect(body).await?, ("", ""))?;
     let which = (place.group.as_str(), place.resource.as_str());
-    let answered = review(server.authorizer, user, which, &asked);
-    let answered = answered.ok_or_else(Failure::no_such_path)??;
-    let offered = Offered { shapes: negotiate::OBJECTS, protobuf: true };
+    let reviewer = Reviewer { authenticator: &server.authenticator, authorizer: server.authorizer, user };
+    let answered = reviewer.review(which, &asked).ok_or_else(Failure::no_such_path)??;
+    // A review has no metadata to show alone, and no table.
+    let offered = Offered { shapes: &[Shape::Plain], protobuf: true };
     let accepted = negotiate::accept(header_text(&head.headers, header::ACCEPT), offered)?;
     Ok(response::value(StatusCode::CREATED, &answered, accepted))
 }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::negotiate::Accepted;
 use super::openapi;
+use crate::json;
 use crate::kinds::Kind;
 use crate::protobuf;
 use crate::status::Failure;
@@ -35,7 +36,8 @@ fn document(kinds: &[&Kind]) -> Value {
     let mut definitions = Map::new();
     if let Some(schemas) = v3["components"]["schemas"].as_object_mut() {
         for (name, schema) in std::mem::take(schemas) {
-            definitions.insert(name, converted(schema));
+            let schema = definition(&name, schema);
+            definitions.insert(name, schema);
         }
     }
     let mut paths = Map::new();
@@ -61,11 +63,10 @@ fn operation(mut v3: Value) -> Value {
     v2
 }
 
-/// A schema of v3 in the words of v2.
+/// A schema of v3 in the words of v2, which has no choices and no null, as the real server converts it for kubectl.
 fn converted(schema: Value) -> Value {
     let Value::Object(mut fields) = schema else { return schema };
-    // v2 knows no nullable values, and `$ref` has its description beside it.
-    fields.remove("nullable");
+    // `$ref` has its description beside it.
     if let Some(reference) = fields.remove("allOf").and_then(|all| all.get(0)?.get("$ref").cloned()) {
         fields.insert("$ref".to_owned(), reference);
         fields.remove("default");
@@ -73,22 +74,62 @@ fn converted(schema: Value) -> Value {
     if let Some(Value::String(reference)) = fields.get_mut("$ref") {
         *reference = reference.replace("#/components/schemas/", "#/definitions/");
     }
-    if ["anyOf", "oneOf"].into_iter().filter_map(|field| fields.remove(field)).count() > 0 {
-        let is_either = fields.get("x-kubernetes-int-or-string").is_some() || fields.get("type").is_none();
-        if is_either && fields.get("properties").is_none() {
-            fields.insert("type".to_owned(), "string".into());
-            fields.insert("format".to_owned(), "int-or-string".into());
+    for choice in ["anyOf", "oneOf", "not"] {
+        fields.remove(choice);
+    }
+    let has = |fields: &Map<String, Value>, mark: &str| fields.get(mark).is_some_and(|set| *set == true);
+    let (nullable, open) = (has(&fields, "nullable"), has(&fields, "x-kubernetes-preserve-unknown-fields"));
+    fields.remove("nullable");
+    // kubectl reads a value without a type as anything, and cannot read one with a type and unknown fields.
+    if nullable || open {
+        fields.remove("items");
+        fields.remove("properties");
+    }
+    let is = |type_: &str| fields.get("type").is_some_and(|own| own == type_);
+    if nullable || (open && is("object")) || (is("array") && !fields.contains_key("items")) {
+        fields.remove("type");
+    }
+    let mut optional = Vec::new();
+    if let Some(Value::Object(properties)) = fields.get_mut("properties") {
+        for (name, inner) in properties {
+            if inner["nullable"] == true {
+                optional.push(Value::from(name.as_str()));
+            }
+            *inner = converted(inner.take());
         }
+    }
+    if let Some(Value::Array(required)) = fields.get_mut("required") {
+        required.retain(|name| !optional.contains(name));
+    }
+    if fields.get("required").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        fields.remove("required");
     }
     for field in ["items", "additionalProperties"] {
         if let Some(inner) = fields.get_mut(field) {
             *inner = converted(inner.take());
         }
     }
-    if let Some(Value::Object(properties)) = fields.get_mut("properties") {
-        properties.values_mut().for_each(|inner| *inner = converted(inner.take()));
-    }
     fields.into()
+}
+
+/// A definition: a kind that keeps unknown fields is an object of any, and numbers that are written as texts are texts.
+fn definition(name: &str, schema: Value) -> Value {
+    const KIND: &str = "x-kubernetes-group-version-kind";
+    if schema["x-kubernetes-preserve-unknown-fields"] == true && schema[KIND].is_array() {
+        return json!({ "type": "object", KIND: schema[KIND] });
+    }
+    let mut schema = converted(schema);
+    let format = match name.rsplit('.').next() {
+        Some("IntOrString") => Some("int-or-string"),
+        Some("Quantity") => None,
+        _ => return schema,
+    };
+    json::put(&mut schema, "type", "string");
+    if let Some(format) = format {
+        json::put(&mut schema, "format", format);
+    }
+    json::remove(&mut schema, "x-kubernetes-int-or-string");
+    schema
 }
 
 #[cfg(test)]
@@ -115,6 +156,32 @@ mod tests {
             let name = part.split('"').next().unwrap();
             assert!(definitions.contains_key(name), "{name} is not there");
         }
+    }
+
+    #[test]
+    fn what_v2_cannot_say_is_left_out() {
+        let schema = json!({
+            "type": "object", "required": ["a", "b"],
+            "properties": {
+                "a": { "anyOf": [{ "type": "integer" }, { "type": "boolean" }] },
+                "b": { "type": "object", "nullable": true, "properties": { "x": { "type": "string" } } },
+                "c": { "type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": { "x": {} } },
+                "d": { "anyOf": [{ "type": "integer" }, { "type": "string" }], "x-kubernetes-int-or-string": true },
+            },
+        });
+        let expected = json!({
+            "type": "object", "required": ["a"],
+            "properties": {
+                "a": {}, "b": {}, "c": { "x-kubernetes-preserve-unknown-fields": true },
+                "d": { "x-kubernetes-int-or-string": true },
+            },
+        });
+        assert_eq!(definition("dev.portolan.d.v1.Widget", schema), expected);
+        let number = json!({ "x-kubernetes-int-or-string": true });
+        assert_eq!(
+            definition("io.k8s.apimachinery.pkg.util.intstr.IntOrString", number),
+            json!({ "type": "string", "format": "int-or-string" })
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Responses: objects and lists in the shape and encoding that the client accepts, and failures.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -73,8 +75,12 @@ pub(super) fn response(call: &Call<'_>, said: Reply) -> Result<Response<Body>, F
     Ok(value(code, &shown, accepted))
 }
 
-/// The bytes of an entry, if the object is stored in the version of `kind`: then they can be sent unchanged.
+/// The bytes of an entry, if the object is stored in the version of `kind` and by its present schema: then they can be
+/// sent unchanged.
 pub(super) fn verbatim<'e>(kind: &Kind, entry: &'e Entry) -> Option<&'e Bytes> {
+    if entry.revision < kind.defined_at {
+        return None;
+    }
     // The fields of stored objects are in order: this one is the first.
     let rest = entry.json.strip_prefix(b"{\"apiVersion\":\"")?.strip_prefix(kind.api_version().as_bytes())?;
     rest.starts_with(b"\"").then_some(&entry.json)
@@ -133,6 +139,24 @@ pub(super) fn status(failure: &Failure, accepted: Accepted) -> Response<Body> {
 pub(super) fn bytes(code: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
     let mut response = typed(Response::new(boxed(Full::new(bytes.into()))), content_type);
     *response.status_mut() = code;
+    response
+}
+
+/// A document that clients keep, with its `ETag`; without its bytes when the client has them.
+pub(super) fn cached(head: &Parts, content_type: &'static str, document: Vec<u8>) -> Response<Body> {
+    let mut hasher = DefaultHasher::new();
+    document.hash(&mut hasher);
+    let tag = format!("\"{:016X}\"", hasher.finish());
+    let known = head.headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok()).unwrap_or_default();
+    let mut response = if known.split(',').any(|known| known.trim().trim_start_matches("W/") == tag) {
+        bytes(StatusCode::NOT_MODIFIED, content_type, Bytes::new())
+    } else {
+        bytes(StatusCode::OK, content_type, document)
+    };
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
 }
 

@@ -85,9 +85,10 @@ async fn scaled(
     Ok(Reply::Object { code, object: read(kind, &object)? })
 }
 
-/// The labels of a selector as text, such as `app=web,tier=front`; custom kinds store the text.
+/// The labels of a selector as text, such as `app=web,tier=front`; custom kinds store the text, and a
+/// `ReplicationController` the labels alone.
 fn selector_text(selector: &Value) -> String {
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let labels = selector.get("matchLabels").unwrap_or(selector).as_object().into_iter().flatten();
     let labels: Vec<String> =
         labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
     selector.as_str().map_or_else(|| labels.join(","), str::to_owned)

@@ -130,13 +130,18 @@ fn requirement(text: &str) -> Option<Requirement> {
 
 /// The text of a field, as selectors compare it.
 fn field_of<'o>(object: &'o Value, field: &str) -> Cow<'o, str> {
-    let path = if field == "source" { "source.component" } else { field };
+    let path = match field {
+        "source" => "source.component",
+        "status.successful" => "status.succeeded",
+        field => field,
+    };
     match path.split('.').try_fold(object, |value, name| value.get(name)) {
         Some(Value::String(text)) => Cow::Borrowed(text),
         Some(Value::Bool(value)) => Cow::Borrowed(if *value { "true" } else { "false" }),
         Some(Value::Number(number)) => Cow::Owned(number.to_string()),
-        // Flags always have a value.
+        // Flags and counts always have a value.
         None if matches!(field, "spec.hostNetwork" | "spec.unschedulable") => Cow::Borrowed("false"),
+        None if field == "status.successful" => Cow::Borrowed("0"),
         None | Some(Value::Null | Value::Array(_) | Value::Object(_)) => Cow::Borrowed(""),
     }
 }

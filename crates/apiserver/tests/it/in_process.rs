@@ -51,6 +51,26 @@ async fn objects_and_custom_objects_live_and_go() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn documents_that_clients_keep_are_not_sent_twice() -> anyhow::Result<()> {
+    let client = ApiServer::memory().await.client();
+    let get = async |path: &str, known: &str| {
+        let request = http::Request::get(path).header("if-none-match", known);
+        anyhow::Ok(client.send(request.body(kube::client::Body::empty())?).await?)
+    };
+    for path in ["/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1"] {
+        let first = get(path, "").await?;
+        let tag = first.headers()["etag"].to_str()?.to_owned();
+        assert_eq!((first.status().as_u16(), tag.starts_with('"')), (200, true), "{path}");
+        let again = get(path, &tag).await?;
+        assert_eq!((again.status().as_u16(), again.headers()["etag"].to_str()?), (304, tag.as_str()), "{path}");
+    }
+    let before = get("/openapi/v2", "").await?.headers()["etag"].to_str()?.to_owned();
+    portolan_testkit::install::<Ticket>(client.clone()).await?;
+    assert_eq!(get("/openapi/v2", &before).await?.status(), 200);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_paused_clock_is_the_time_of_every_object() -> anyhow::Result<()> {
     let clock = Clock::paused("2030-01-02T03:04:05Z".parse()?);
     let server = ApiServer::memory_with(clock.clone()).await;

@@ -14,11 +14,20 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("k8s.io/api", "authentication/v1", "k8s.io.api.authentication.v1"),
     ("k8s.io/api", "authorization/v1", "k8s.io.api.authorization.v1"),
     ("k8s.io/api", "autoscaling/v1", "k8s.io.api.autoscaling.v1"),
+    ("k8s.io/api", "autoscaling/v2", "k8s.io.api.autoscaling.v2"),
+    ("k8s.io/api", "batch/v1", "k8s.io.api.batch.v1"),
+    ("k8s.io/api", "certificates/v1", "k8s.io.api.certificates.v1"),
     ("k8s.io/api", "coordination/v1", "k8s.io.api.coordination.v1"),
     ("k8s.io/api", "core/v1", "k8s.io.api.core.v1"),
     ("k8s.io/api", "discovery/v1", "k8s.io.api.discovery.v1"),
     ("k8s.io/api", "events/v1", "k8s.io.api.events.v1"),
+    ("k8s.io/api", "flowcontrol/v1", "k8s.io.api.flowcontrol.v1"),
+    ("k8s.io/api", "networking/v1", "k8s.io.api.networking.v1"),
+    ("k8s.io/api", "node/v1", "k8s.io.api.node.v1"),
+    ("k8s.io/api", "policy/v1", "k8s.io.api.policy.v1"),
     ("k8s.io/api", "rbac/v1", "k8s.io.api.rbac.v1"),
+    ("k8s.io/api", "scheduling/v1", "k8s.io.api.scheduling.v1"),
+    ("k8s.io/api", "storage/v1", "k8s.io.api.storage.v1"),
     (
         "k8s.io/apiextensions-apiserver",
         "pkg/apis/apiextensions/v1",
@@ -28,22 +37,35 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("k8s.io/apimachinery", "pkg/apis/meta/v1", "k8s.io.apimachinery.pkg.apis.meta.v1"),
     ("k8s.io/apimachinery", "pkg/runtime", "k8s.io.apimachinery.pkg.runtime"),
     ("k8s.io/apimachinery", "pkg/util/intstr", "k8s.io.apimachinery.pkg.util.intstr"),
+    ("k8s.io/kube-aggregator", "pkg/apis/apiregistration/v1", "k8s.io.kube_aggregator.pkg.apis.apiregistration.v1"),
 ];
 
 /// What clients send and are sent; a kind that has a list is listed here by that.
 const ROOTS: &str = "
     admissionregistration.v1: MutatingWebhookConfigurationList ValidatingWebhookConfigurationList
     apiextensions.v1: CustomResourceDefinitionList
-    apps.v1: DaemonSetList DeploymentList ReplicaSetList
-    authentication.v1: SelfSubjectReview
+    apiregistration.v1: APIServiceList
+    apps.v1: ControllerRevisionList DaemonSetList DeploymentList ReplicaSetList StatefulSetList
+    authentication.v1: SelfSubjectReview TokenReview
     authorization.v1: LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview
-    autoscaling.v1: Scale
+    autoscaling.v1: HorizontalPodAutoscalerList Scale
+    autoscaling.v2: HorizontalPodAutoscalerList
+    batch.v1: CronJobList JobList
+    certificates.v1: CertificateSigningRequestList
     coordination.v1: LeaseList
-    core.v1: ConfigMapList EndpointsList EventList NamespaceList NodeList PodList SecretList ServiceAccountList ServiceList
+    core.v1: ConfigMapList EndpointsList EventList LimitRangeList NamespaceList NodeList PersistentVolumeClaimList
+    core.v1: PersistentVolumeList PodList PodTemplateList ReplicationControllerList ResourceQuotaList SecretList
+    core.v1: ServiceAccountList ServiceList
     discovery.v1: EndpointSliceList
     events.v1: EventList
+    flowcontrol.v1: FlowSchemaList PriorityLevelConfigurationList
     meta.v1: DeleteOptions PartialObjectMetadataList Status WatchEvent
+    networking.v1: IngressClassList IngressList NetworkPolicyList
+    node.v1: RuntimeClassList
+    policy.v1: PodDisruptionBudgetList
     rbac.v1: ClusterRoleBindingList ClusterRoleList RoleBindingList RoleList
+    scheduling.v1: PriorityClassList
+    storage.v1: CSIDriverList CSINodeList StorageClassList
 ";
 
 /// The table of all messages that the roots need, a line each; `folder` finds the sources of a Go module.
@@ -147,6 +169,7 @@ fn tags(folder: &Path) -> Tags {
 fn short(name: &str) -> String {
     let heads = [
         "k8s.io.apiextensions_apiserver.pkg.apis.",
+        "k8s.io.kube_aggregator.pkg.apis.",
         "k8s.io.apimachinery.pkg.apis.",
         "k8s.io.apimachinery.pkg.",
         "k8s.io.api.",

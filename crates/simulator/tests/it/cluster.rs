@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Node, Pod, ReplicationController, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use portolan_simulator::cluster::{self, Cluster};
@@ -64,6 +65,15 @@ async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow
     tokio::time::timeout(patience, gate).await??;
     assert_eq!(names(pods.list(&ListParams::default()).await?.items), ["gate", "gate", "web", "web", "web"]);
 
+    let replica_sets: Api<ReplicaSet> = Api::namespaced(client.clone(), "default");
+    let [first] = &replica_sets.list(&ListParams::default()).await?.items[..] else {
+        panic!("one set for one template")
+    };
+    assert_eq!(first.owner_references()[0].name, "web");
+    let [pod, ..] = &pods.list(&ListParams::default().labels("app=web")).await?.items[..] else { panic!("pods") };
+    assert_eq!(pod.owner_references()[0].name, first.name_any());
+    assert_eq!(pod.labels()["pod-template-hash"], first.labels()["pod-template-hash"]);
+
     let other = json!({ "spec": { "replicas": 1, "template": { "metadata": { "annotations": { "a": "b" } } } } });
     deployments.patch("web", &PatchParams::default(), &merge(other)).await?;
     tokio::time::timeout(patience, ready(1)).await??;
@@ -123,6 +133,83 @@ async fn workloads_on_simulated_nodes_have_their_pods_and_count_them() -> anyhow
         anyhow::Ok(())
     };
     tokio::time::timeout(patience, gone).await??;
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_of_a_replication_controller_go_with_it_or_stay_as_the_deletion_says() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = cluster::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: None,
+        kubeconfig: folder.path().join("kubeconfig"),
+        nodes: 1,
+        network: cluster::Network::number(0),
+        run_elsewhere: None,
+    };
+    let cluster = Cluster::start(options).await?;
+    let controllers: Api<ReplicationController> = Api::namespaced(cluster.client(), "default");
+    let pods: Api<Pod> = Api::namespaced(cluster.client(), "default");
+    let eventually = async |name: &str, replicas: i32, owned: usize, left: usize| {
+        let met = async {
+            loop {
+                let pods = pods.list(&ListParams::default().labels(&format!("app={name}"))).await?.items;
+                let status = controllers.get_opt(name).await?.and_then(|controller| controller.status);
+                let now = pods.iter().filter(|pod| !pod.owner_references().is_empty()).count();
+                if (status.map_or(0, |status| status.replicas), now, pods.len()) == (replicas, owned, left) {
+                    return anyhow::Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), met).await?
+    };
+    for (name, policy, left) in [("going", DeleteParams::background(), 0), ("staying", DeleteParams::orphan(), 2)] {
+        let template = json!({
+            "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "c", "image": "nothing" }] },
+        });
+        let controller = json!({ "metadata": { "name": name }, "spec": { "replicas": 2, "template": template } });
+        controllers.create(&PostParams::default(), &serde_json::from_value(controller)?).await?;
+        eventually(name, 2, 2, 2).await?;
+        controllers.delete(name, &policy).await?;
+        eventually(name, 0, 0, left).await?;
+    }
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_servers_own_service_is_there_and_comes_back() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let options = cluster::Options {
+        listen: ([127, 0, 0, 1], 0).into(),
+        data_dir: None,
+        kubeconfig: folder.path().join("kubeconfig"),
+        nodes: 0,
+        network: cluster::Network::number(0),
+        run_elsewhere: None,
+    };
+    let cluster = Cluster::start(options).await?;
+    let services: Api<Service> = Api::namespaced(cluster.client(), "default");
+    let slices: Api<EndpointSlice> = Api::namespaced(cluster.client(), "default");
+    for _ in 0..2 {
+        let complete = async {
+            loop {
+                let (service, slice) = (services.get_opt("kubernetes").await?, slices.get_opt("kubernetes").await?);
+                if let (Some(service), Some(slice)) = (service, slice) {
+                    return anyhow::Ok((service, slice));
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let (service, slice) = tokio::time::timeout(Duration::from_mins(1), complete).await??;
+        assert_eq!(service.spec.unwrap_or_default().cluster_ip.as_deref(), Some("10.96.0.1"));
+        assert_eq!(slice.endpoints.unwrap_or_default()[0].addresses, ["127.0.0.1"]);
+        let port = slice.ports.unwrap_or_default()[0].port;
+        assert_eq!(port, Some(i32::from(cluster.address().port())));
+        services.delete("kubernetes", &DeleteParams::default()).await?;
+    }
     cluster.stop().await;
     Ok(())
 }

@@ -16,6 +16,20 @@ pub(super) fn body(kind: &Kind, new: &Value, old: Option<&Value>, errors: &mut E
         "Service" => service(new, errors),
         "ConfigMap" | "Secret" => data(kind, new, old, errors),
         "Deployment" | "ReplicaSet" | "DaemonSet" => selector(new, errors),
+        "StatefulSet" => {
+            selector(new, errors);
+            if let Some(old) = old {
+                stateful_set_update(&new["spec"], &old["spec"], errors);
+            }
+        }
+        "ReplicationController" => replication_controller(new, errors),
+        "Job" => job(&new["spec"], old.map(|old| &old["spec"]), "spec", errors),
+        "CronJob" => job(&new["spec"]["jobTemplate"]["spec"], None, "spec.jobTemplate.spec", errors),
+        "PodDisruptionBudget" => disruption_budget(&new["spec"], errors),
+        "Ingress" => ingress(&new["spec"], errors),
+        "HorizontalPodAutoscaler" if new["spec"]["maxReplicas"] == 0 => {
+            errors.required("spec.maxReplicas", "must be set and greater than 0");
+        }
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => webhooks(new, errors),
         _ => {}
     }
@@ -93,6 +107,56 @@ fn selector(new: &Value, errors: &mut ErrorList) {
     let misses = entries(new, "/spec/selector/matchLabels").any(|(key, value)| labels.get(key) != Some(value));
     if misses || new["spec"]["selector"].is_null() {
         errors.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+    }
+}
+
+/// Of the spec of a StatefulSet these fields can change.
+fn stateful_set_update(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let mut kept = new.clone();
+    for key in [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ] {
+        restore(&mut kept, old, key);
+    }
+    if kept != *old {
+        errors.forbidden("spec", "only replicas, template, updateStrategy and how long to keep things can change");
+    }
+}
+
+fn replication_controller(new: &Value, errors: &mut ErrorList) {
+    let labels = &new["spec"]["template"]["metadata"]["labels"];
+    if entries(new, "/spec/selector").next().is_none() {
+        errors.required("spec.selector", "must not be empty");
+    } else if entries(new, "/spec/selector").any(|(key, value)| labels.get(key) != Some(value)) {
+        errors.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+    }
+}
+
+/// The pods of a Job end, so they are not restarted for ever; and its template does not change.
+fn job(new: &Value, old: Option<&Value>, path: &str, errors: &mut ErrorList) {
+    if new["template"]["spec"]["restartPolicy"] == "Always" {
+        errors.required(&format!("{path}.template.spec.restartPolicy"), "valid values: OnFailure, Never");
+    }
+    if old.is_some_and(|old| old["template"] != new["template"]) {
+        errors.invalid(&format!("{path}.template"), &new["template"], "field is immutable");
+    }
+}
+
+fn disruption_budget(spec: &Value, errors: &mut ErrorList) {
+    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+        errors.invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set");
+    }
+}
+
+fn ingress(spec: &Value, errors: &mut ErrorList) {
+    if list(spec, "/rules").is_empty() && spec["defaultBackend"].is_null() {
+        errors.invalid("spec", spec, "either `defaultBackend` or `rules` must be specified");
     }
 }
 

@@ -58,7 +58,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Failure> {
     }
     let value = match serde_json::from_str(text) {
         Ok(value) => value,
-        Err(_) => serde_saphyr::from_str(text).map_err(|why| refuse(why.to_string()))?,
+        Err(_) => serde_saphyr::from_str(text).map_err(|fault| refuse(why_no_yaml(&fault)))?,
     };
     match normalize_integers(value) {
         value @ Value::Object(_) => Ok(value),
@@ -67,6 +67,14 @@ pub fn decode(bytes: &[u8]) -> Result<Value, Failure> {
             Err(refuse("an applied configuration is an object".to_owned()))
         }
     }
+}
+
+/// A fault of YAML; what clients look for in it is said as the real server says it.
+fn why_no_yaml(fault: &serde_saphyr::Error) -> String {
+    if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } = fault.without_snippet() {
+        return format!("line {}: key {key:?} already set in map", location.line());
+    }
+    fault.to_string()
 }
 
 /// Applies a configuration to an object, or creates the object when there is none. The result has its `managedFields`;

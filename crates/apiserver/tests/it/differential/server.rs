@@ -28,7 +28,7 @@ impl Server {
     /// The embedded server, fresh, with the controllers that a controller-manager runs.
     pub(crate) async fn embedded() -> Self {
         let server = ApiServer::memory().await;
-        let controllers = Controllers { workloads: false, certificate: None };
+        let controllers = Controllers { workloads: false, certificate: None, address: None };
         let inside = server.clone();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
