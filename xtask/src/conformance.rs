@@ -1,4 +1,4 @@
-//! `cargo xtask conformance`: upstream's suites, against the operator.
+//! `cargo xtask conformance`: upstream's suites, against the operator and the embedded API server.
 //!
 //! `portolan-testkit conformance` does the work. It stands beside this program, and so does the `portolan` to be tested.
 
@@ -7,7 +7,7 @@ use crate::testkit::{self, beside};
 use crate::{Failure, setup, tell};
 
 /// The suites, and the page that each one writes.
-const SUITES: &[(&str, &str)] = &[("mcs", "docs/conformance/mcs.md")];
+const SUITES: &[(&str, &str)] = &[("kubernetes", "docs/conformance/kubernetes.md"), ("mcs", "docs/conformance/mcs.md")];
 
 pub(crate) fn suites() -> Vec<&'static str> {
     SUITES.iter().map(|(name, _)| *name).collect()

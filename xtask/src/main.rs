@@ -169,8 +169,9 @@ impl Help {
         let Self { chore: _, usage, about, more, examples } = self;
         let more = match *more {
             "SUITES" => format!(
-                "SUITE is one of: {}\n\nIt runs upstream's own suite on two real control planes, with nodes that a fake kubelet writes, and writes
-docs/conformance/SUITE.md. The exit status says whether every required spec passed.\n",
+                "SUITE is one of: {}\n\nIt runs upstream's own suite and writes docs/conformance/SUITE.md: `kubernetes` on `portolan up`, `mcs` on two
+real control planes with an operator each, and nodes that a fake kubelet writes. The exit status says whether every
+required spec passed.\n",
                 conformance::suites().join(" ")
             ),
             "NAMES" => format!("NAME is one of: {}\n", test::names().join(" ")),
@@ -240,7 +241,7 @@ cluster. `up` prints how to reach it; `load` gives every node an image; nothing 
         usage: "cargo xtask conformance SUITE",
         about: "Run an upstream conformance suite and write its report to docs/conformance",
         more: "SUITES",
-        examples: &["cargo xtask conformance mcs"],
+        examples: &["cargo xtask conformance kubernetes", "cargo xtask conformance mcs"],
     },
     Help {
         chore: "crds",

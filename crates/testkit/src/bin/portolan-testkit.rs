@@ -3,7 +3,8 @@
 //! - `portolan-testkit setup` prepares the Kubernetes binaries and Helm, and prints the folder of the former.
 //! - `portolan-testkit image PROGRAM FOLDER` writes the OCI archive of the program, and the list of its parts.
 //! - `portolan-testkit cluster up|load|status|down FOLDER` is a cluster in the background; see [`by_hand`].
-//! - `portolan-testkit conformance mcs PROGRAM REPORT` runs a conformance suite with that `portolan`, and writes a report.
+//! - `portolan-testkit conformance mcs|kubernetes PROGRAM REPORT` runs a conformance suite with that `portolan`, and writes
+//!   a report.
 //! - `portolan-testkit run` starts a control plane, prints the path of its kubeconfig and the ids of its
 //!   processes, and ends it when standard input is closed.
 
@@ -36,13 +37,15 @@ fn main() -> ExitCode {
         ["cluster", "load", folder, archive] => by_hand::load(Path::new(folder), Path::new(archive)),
         ["cluster", "status", folder] => by_hand::status(Path::new(folder)),
         ["cluster", "down", folder] => by_hand::down(Path::new(folder)),
-        ["conformance", "mcs", program, report] => return conformance(Path::new(program), Path::new(report)),
+        ["conformance", suite @ ("mcs" | "kubernetes"), program, report] => {
+            return conformance(suite, Path::new(program), Path::new(report));
+        }
         ["run"] => run(),
         _ => {
             writeln!(
                 io::stderr(),
                 "usage: portolan-testkit setup | image PROGRAM FOLDER | cluster up|load|status|down FOLDER | \
-                 conformance mcs PROGRAM REPORT | run"
+                 conformance mcs|kubernetes PROGRAM REPORT | run"
             )
             .ok();
             return ExitCode::from(2);
@@ -90,11 +93,18 @@ fn image(program: &Path, folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Ends early on SIGINT and SIGTERM, with all that it started.
-fn conformance(program: &Path, report: &Path) -> ExitCode {
+fn conformance(suite: &str, program: &Path, report: &Path) -> ExitCode {
+    let run = async || {
+        if suite == "mcs" {
+            conformance::mcs(program, report).await
+        } else {
+            conformance::kubernetes(program, report).await
+        }
+    };
     let suite = async {
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
-            conforms = conformance::mcs(program, report) => conforms.map(|conforms| u8::from(!conforms)),
+            conforms = run() => conforms.map(|conforms| u8::from(!conforms)),
             _ = tokio::signal::ctrl_c() => Ok(INTERRUPTED),
             _ = terminate.recv() => Ok(INTERRUPTED),
         }

@@ -6,16 +6,15 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context as _, ensure};
 
-use super::progress::tell;
+use super::super::{go::go, progress::tell};
 use crate::binaries::{cache_folder, hash};
 
-const GO_MOD: &str = include_str!("../../conformance/mcs/go.mod");
-const GO_SUM: &str = include_str!("../../conformance/mcs/go.sum");
+const GO_MOD: &str = include_str!("../../../conformance/mcs/go.mod");
+const GO_SUM: &str = include_str!("../../../conformance/mcs/go.sum");
 const API: &str = "sigs.k8s.io/mcs-api";
 /// Both the module and its only package.
 pub(super) const PACKAGE: &str = "sigs.k8s.io/mcs-api/conformance";
@@ -76,18 +75,6 @@ fn required(module: &str) -> &'static str {
 fn checksum(go_sum: &str) -> Option<String> {
     let begin = format!("{PACKAGE} {} ", version());
     go_sum.lines().find_map(|line| line.strip_prefix(&begin)).map(str::to_owned)
-}
-
-fn go(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new("go")
-        .args(arguments)
-        .current_dir(folder)
-        .env("CGO_ENABLED", "0")
-        .output()
-        .context("starting `go` failed: install Go 1.26 or later from https://go.dev/dl/")?;
-    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    ensure!(output.status.success(), "`go {}` failed ({}):\n{stderr}", arguments.join(" "), output.status);
-    Ok(stdout)
 }
 
 #[cfg(test)]

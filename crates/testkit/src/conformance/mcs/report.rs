@@ -2,8 +2,7 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use anyhow::Context as _;
-
+use super::super::ginkgo::{Results, Spec, Verdict, cell};
 use super::suite::{PACKAGE, Suite, version};
 
 const REQUIRED: &str = "Required";
@@ -27,46 +26,30 @@ pub(super) struct About<'a> {
     pub(super) label_filter: &'a str,
 }
 
-/// The specs of one run.
+/// The specs of one run, and what is to be said of them.
 #[derive(Debug)]
 pub(super) struct Report {
     specs: Vec<Spec>,
-    /// What broke outside of specs.
     broken: Vec<String>,
-}
-
-#[derive(Debug)]
-struct Spec {
-    text: String,
-    labels: Vec<String>,
-    verdict: Verdict,
-    took: Duration,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Passed,
-    Failed(String),
-    LeftOut(String),
 }
 
 impl Report {
     /// Reads the JSON report of Ginkgo.
     pub(super) fn read(json: &str) -> anyhow::Result<Self> {
-        let suites: Vec<wire::Suite> = serde_json::from_str(json).context("the report of Ginkgo cannot be read")?;
-        let all: Vec<wire::Spec> =
-            suites.into_iter().flat_map(|suite| suite.spec_reports.unwrap_or_default()).collect();
-        let (specs, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|spec| spec.leaf_node_type == "It");
-        let broken = others.into_iter().filter(|node| node.state != "passed" && node.state != "skipped");
-        let broken = broken.map(|node| format!("{}: {}", node.leaf_node_type, message(&node))).collect();
-        let mut specs: Vec<Spec> = specs.iter().map(spec).collect();
-        specs.sort_by(|one, other| one.text.cmp(&other.text));
+        let Results { mut specs, broken } = Results::read(json)?;
+        for spec in &mut specs {
+            if let Verdict::LeftOut(why) = &mut spec.verdict
+                && let Some(reason) = why_left_out(&spec.labels)
+            {
+                *why = reason;
+            }
+        }
         Ok(Self { specs, broken })
     }
 
     /// Whether every required spec ran and passed.
     pub(super) fn conforms(&self) -> bool {
-        let mut required = self.specs.iter().filter(|spec| spec.is_required()).peekable();
+        let mut required = self.specs.iter().filter(|spec| is_required(spec)).peekable();
         self.broken.is_empty() && required.peek().is_some() && required.all(|spec| spec.verdict == Verdict::Passed)
     }
 
@@ -115,15 +98,13 @@ impl Report {
     }
 
     fn judged(&self, required: bool) -> Vec<&Spec> {
-        let judged = |spec: &&Spec| spec.is_required() == required && !matches!(spec.verdict, Verdict::LeftOut(_));
+        let judged = |spec: &&Spec| is_required(spec) == required && !matches!(spec.verdict, Verdict::LeftOut(_));
         self.specs.iter().filter(judged).collect()
     }
 }
 
-impl Spec {
-    fn is_required(&self) -> bool {
-        self.labels.iter().any(|label| label == REQUIRED)
-    }
+fn is_required(spec: &Spec) -> bool {
+    spec.labels.iter().any(|label| label == REQUIRED)
 }
 
 fn section(page: &mut String, heading: &str, specs: &[&Spec]) {
@@ -147,78 +128,10 @@ fn remark(text: &str) -> &'static str {
     REMARKS.iter().find(|(end, _)| text.ends_with(end)).map_or("", |(_, remark)| remark)
 }
 
-/// Text as a cell of a table: what looks like markup is none.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
-}
-
-fn spec(report: &wire::Spec) -> Spec {
-    let mut labels: Vec<String> =
-        report.container_hierarchy_labels.iter().flatten().flatten().flatten().cloned().collect();
-    labels.extend(report.leaf_node_labels.clone().unwrap_or_default());
-    let verdict = match report.state.as_str() {
-        "passed" => Verdict::Passed,
-        "skipped" | "pending" => Verdict::LeftOut(why_left_out(&labels, report)),
-        _ => Verdict::Failed(message(report)),
-    };
-    let texts = report.container_hierarchy_texts.iter().flatten().chain([&report.leaf_node_text]);
-    let texts: Vec<&str> = texts.map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
-    Spec { text: texts.join(" "), labels, verdict, took: Duration::from_nanos(report.run_time) }
-}
-
-fn why_left_out(labels: &[String], report: &wire::Spec) -> String {
+fn why_left_out(labels: &[String]) -> Option<String> {
     let reasons = LEFT_OUT.iter().filter(|(label, _)| labels.iter().any(|own| own == label));
     let reasons: Vec<&str> = reasons.map(|(_, reason)| *reason).collect();
-    if reasons.is_empty() { message(report) } else { reasons.join("; ") }
-}
-
-/// The words of a failure, without where in the suite it is and the dump of the value that was not as expected.
-fn message(report: &wire::Spec) -> String {
-    let text = report.failure.as_ref().map(|failure| failure.message.as_str()).unwrap_or_default();
-    let lines =
-        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("The function passed to"));
-    let (mut words, mut expected) = (Vec::new(), false);
-    for line in lines {
-        expected |= line == "Expected";
-        if words.len() == 4 || line.starts_with('{') || (expected && words.len() > 1) {
-            break;
-        }
-        words.push(line);
-    }
-    if words.is_empty() { report.state.clone() } else { words.join(" ") }
-}
-
-/// The parts of Ginkgo's report that are read.
-mod wire {
-    use serde::Deserialize;
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    pub(super) struct Suite {
-        pub(super) spec_reports: Option<Vec<Spec>>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    pub(super) struct Spec {
-        pub(super) container_hierarchy_texts: Option<Vec<String>>,
-        pub(super) container_hierarchy_labels: Option<Vec<Option<Vec<String>>>>,
-        pub(super) leaf_node_type: String,
-        #[serde(default)]
-        pub(super) leaf_node_text: String,
-        pub(super) leaf_node_labels: Option<Vec<String>>,
-        pub(super) state: String,
-        #[serde(default)]
-        pub(super) run_time: u64,
-        pub(super) failure: Option<Failure>,
-    }
-
-    #[derive(Deserialize)]
-    #[serde(rename_all = "PascalCase")]
-    pub(super) struct Failure {
-        #[serde(default)]
-        pub(super) message: String,
-    }
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 #[cfg(test)]
