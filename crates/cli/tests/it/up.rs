@@ -30,7 +30,7 @@ impl Up {
         let began = Instant::now();
         while !program.log()?.contains("Ctrl-C stops it") {
             anyhow::ensure!(program.ended()?.is_none(), "it ended: {}", program.log_tail());
-            anyhow::ensure!(began.elapsed() < Duration::from_mins(1), "no welcome: {}", program.log_tail());
+            anyhow::ensure!(began.elapsed() < Duration::from_mins(3), "no welcome: {}", program.log_tail());
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(Self { program, folder })
