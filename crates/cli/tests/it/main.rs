@@ -1,5 +1,6 @@
 //! The binary as a user meets it: what it prints, where, and how it exits.
 
+mod clients;
 mod egress;
 mod errors;
 mod gateway;
