@@ -17,6 +17,8 @@ pub struct Failure {
     pub details: Map<String, Value>,
     /// Whether `details` is written even when it is empty, as answers of the router itself have it.
     pub bare_details: bool,
+    /// Where an expired list can be continued at the present state.
+    pub next_page: Option<String>,
 }
 
 /// One validation error of an object, as listed in `details.causes`.
@@ -62,7 +64,14 @@ impl About<'_> {
 impl Failure {
     /// A failure without details.
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: Map::new(), bare_details: false }
+        Self {
+            code,
+            reason: Cow::Borrowed(reason),
+            message: message.into(),
+            details: Map::new(),
+            bare_details: false,
+            next_page: None,
+        }
     }
 
     /// A refusal by the router: it knows neither group nor kind, and writes empty details.
@@ -148,6 +157,9 @@ impl Failure {
         });
         if !self.reason.is_empty() {
             status["reason"] = self.reason.as_ref().into();
+        }
+        if let Some(next) = &self.next_page {
+            status["metadata"]["continue"] = next.as_str().into();
         }
         if self.bare_details || !self.details.is_empty() {
             status["details"] = Value::Object(self.details.clone());

@@ -127,5 +127,6 @@ fn denied(hook: &str, status: &Value) -> Failure {
         message,
         details: status["details"].as_object().cloned().unwrap_or_else(Map::new),
         bare_details: false,
+        next_page: None,
     }
 }

@@ -201,6 +201,15 @@ impl Collector {
         }
         // An owner that waits for this object waits for its dependents, too.
         let foreground = waiting && view.dependents.contains_key(uid);
+        let is_blocking = |owner: &OwnerReference| owner.block_owner_deletion == Some(true);
+        let ends = |(_, dependent): (&Served, &DynamicObject)| is_deleting(dependent) && has(dependent, FOREGROUND);
+        if foreground && latest.owner_references().iter().any(is_blocking) && view.dependents(uid).any(ends) {
+            // Its owner waits for it, and a dependent that ends may wait for that owner: a circle, which is opened here.
+            let open = |owner: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..owner.clone() };
+            let references: Vec<OwnerReference> = latest.owner_references().iter().map(open).collect();
+            self.patch(kind, &latest, json!({ "ownerReferences": references })).await?;
+            return Err(CollectError::StaleCache);
+        }
         let params = DeleteParams {
             propagation_policy: foreground.then_some(PropagationPolicy::Foreground),
             preconditions: Some(Preconditions { resource_version: latest.resource_version(), uid: latest.uid() }),

@@ -70,7 +70,10 @@ pub struct ListOptions {
 /// Where the next page of a list starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
+    /// The revision of the whole list; 0 is the present one.
     pub revision: u64,
+    /// When its first page was read, in seconds.
+    pub issued: i64,
     /// Name, or namespace and name, of the first object of the page.
     pub start: String,
 }
@@ -357,7 +360,7 @@ mod tests {
 
     #[test]
     fn list_options_that_contradict_each_other_are_refused() {
-        let token = Token { revision: 3, start: "default/x".to_owned() };
+        let token = Token { revision: 3, issued: 7, start: "default/x".to_owned() };
         assert_eq!(Token::decode(&token.encode()), Ok(token.clone()));
         for (query, code) in [
             ("limit=x", 400),

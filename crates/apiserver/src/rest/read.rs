@@ -14,6 +14,9 @@ use crate::state::ServerState;
 use crate::status::Failure;
 use crate::store::{Entry, Missing, Snapshot};
 
+/// How long the pages of a list show one state: as long as history is kept.
+const PAGES_SECONDS: i64 = 5 * 60;
+
 /// `GET` of one object.
 pub(super) fn get(call: &Call<'_>) -> Result<Reply, Failure> {
     not_in_the_future(call, call.query.text("resourceVersion"))?;
@@ -41,7 +44,9 @@ pub(super) fn list(call: &Call<'_>, options: &ListOptions) -> Result<Reply, Fail
     }
     let mut metadata = json!({ "resourceVersion": snapshot.revision.to_string() });
     if let Some(next) = entries.peek() {
-        metadata["continue"] = Token { revision: snapshot.revision, start: place(call, next) }.encode().into();
+        let first = options.page.as_ref().filter(|page| page.revision != 0).map(|page| page.issued);
+        let issued = first.unwrap_or_else(|| call.now.as_second());
+        metadata["continue"] = Token { revision: snapshot.revision, issued, start: place(call, next) }.encode().into();
         // With a selector the rest cannot be counted without decoding it.
         if everything {
             metadata["remainingItemCount"] = entries.count().into();
@@ -63,7 +68,9 @@ fn snapshot(call: &Call<'_>, options: &ListOptions) -> Result<Snapshot, Failure>
     let (store, resource) = (&call.server.store, &call.served.resource);
     let namespace = Some(call.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let exact = match &options.page {
-        Some(token) => Some(token.revision),
+        Some(page) if page.revision == 0 => None,
+        Some(page) if call.now.as_second() - page.issued > PAGES_SECONDS => return Err(too_old(call, Some(page))),
+        Some(page) => Some(page.revision),
         None if options.exact => revision(&options.resource_version)?,
         None => {
             not_in_the_future(call, &options.resource_version)?;
@@ -72,9 +79,17 @@ fn snapshot(call: &Call<'_>, options: &ListOptions) -> Result<Snapshot, Failure>
     };
     let Some(exact) = exact else { return Ok(store.list(resource, namespace)) };
     store.list_at(resource, namespace, exact).map_err(|missing| match missing {
-        Missing::Expired(_) => Failure::expired("The continue token is too old: start a new list."),
+        Missing::Expired(_) => too_old(call, options.page.as_ref()),
         Missing::Future { requested, current } => too_large(requested, current),
     })
+}
+
+/// A list whose state is no longer kept; who reads it page by page may go on at the present state.
+fn too_old(call: &Call<'_>, page: Option<&Token>) -> Failure {
+    let failure =
+        Failure::expired("The continue token is too old: start a new list, or go on with the token in this answer.");
+    let next = page.map(|page| Token { revision: 0, issued: call.now.as_second(), start: page.start.clone() }.encode());
+    Failure { next_page: next, ..failure }
 }
 
 /// Refuses a future revision, as kube-apiserver does after a timeout.

@@ -87,3 +87,32 @@ async fn a_paused_clock_is_the_time_of_every_object() -> anyhow::Result<()> {
     assert_eq!(times, ["2030-01-02T03:04:05Z", "2030-01-02T03:04:05Z", "2030-01-02T03:05:35Z"]);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_list_that_is_read_too_slowly_goes_on_at_the_present_state() -> anyhow::Result<()> {
+    let clock = Clock::paused("2030-01-02T03:04:05Z".parse()?);
+    let server = ApiServer::memory_with(clock.clone()).await;
+    let maps: Api<ConfigMap> = Api::namespaced(server.client(), "default");
+    for name in ["a", "b", "c"] {
+        let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+        maps.create(&PostParams::default(), &map).await?;
+    }
+    let page = |token: &str| ListParams::default().limit(1).continue_token(token);
+    let names = |list: &[ConfigMap]| list.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+    let first = maps.list(&ListParams::default().limit(1)).await?;
+    let token = first.metadata.continue_.unwrap_or_default();
+    clock.advance(Duration::from_secs(299));
+    assert_eq!(names(&maps.list(&page(&token)).await?.items), ["b"]);
+
+    clock.advance(Duration::from_secs(2));
+    let Err(kube::Error::Api(expired)) = maps.list(&page(&token)).await else { panic!("the token is too old") };
+    assert_eq!(expired.code, 410);
+    let next = expired.metadata.and_then(|metadata| metadata.continue_).unwrap_or_default();
+    maps.delete("c", &DeleteParams::default()).await?;
+    let rest = maps.list(&page(&next)).await?;
+    assert_eq!(
+        (names(&rest.items), rest.metadata.continue_.unwrap_or_default()),
+        (vec!["b".to_owned()], String::new())
+    );
+    Ok(())
+}
