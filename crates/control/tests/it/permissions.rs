@@ -121,6 +121,8 @@ async fn prepare(admin: &Client) -> anyhow::Result<()> {
     for definition in portolan_api::ovn_crds() {
         portolan_testkit::install_definition(admin.clone(), definition).await?;
     }
+    let multus = serde_json::from_value(crate::gateway::deployments::multus())?;
+    portolan_testkit::install_definition(admin.clone(), multus).await?;
     for (group, kind, plural) in [
         ("crd.projectcalico.org", "IPPool", "ippools"),
         ("networking.k8s.io", "ServiceCIDR", "servicecidrs"),
@@ -203,6 +205,7 @@ fn operator(client: &Client, rest: SocketAddr) -> anyhow::Result<(Process, webho
                 "gateway" => &[
                     &rest,
                     "--gateway-envoy-image=envoy:test",
+                    "--gateway-multus",
                     "--gateway-xds-listen=127.0.0.1:0",
                     "--gateway-drain=1s",
                 ],

@@ -241,7 +241,7 @@ impl DataPlane {
             match Port::open(address.clone(), listener, workers, self.buffers, !open.is_empty()) {
                 // a worker may be closing the last socket on the port at this moment
                 Err(error) if error.code == "EADDRINUSE" && !gone.is_empty() && Instant::now() < until => {
-                    std::thread::sleep(CLOSING_PAUSE)
+                    std::thread::sleep(CLOSING_PAUSE);
                 }
                 done => return done,
             }

@@ -71,13 +71,15 @@ impl Worker {
     /// is lost when its end has been read.
     pub(crate) fn write_failed(&mut self, session: &mut Session, at: usize) {
         let heard = session.machine.is_open() && !session.awaits_response(at);
-        match session.link(at) {
-            // no answer can reach an HTTP client any more
-            Link::Stream(stream) if heard && !matches!(stream.codec, Codec::Http(_)) => {
-                stream.give_up_sending();
-                self.watch(session);
-            }
-            _ => self.stream_lost(session, at, &broken_pipe()),
+        // no answer can reach an HTTP client any more
+        if let Link::Stream(stream) = session.link(at)
+            && heard
+            && !matches!(stream.codec, Codec::Http(_))
+        {
+            stream.give_up_sending();
+            self.watch(session);
+        } else {
+            self.stream_lost(session, at, &broken_pipe());
         }
     }
 

@@ -250,7 +250,7 @@ async fn image_and_port_change_roll_out(backend: Backend) -> anyhow::Result<()> 
 }
 
 /// What Multus installs.
-fn multus() -> serde_json::Value {
+pub(crate) fn multus() -> serde_json::Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "network-attachment-definitions.k8s.cni.cncf.io" },

@@ -5,7 +5,7 @@ mod admission;
 mod attacks;
 mod cleanup;
 mod defects;
-mod deployments;
+pub(crate) mod deployments;
 pub(crate) mod harness;
 mod keys;
 mod life;
