@@ -33,7 +33,7 @@ mod suite;
 const SIG: &str = "[sig-api-machinery]";
 const CONFORMANCE: &str = "[Conformance]";
 /// Much longer than a run in which every spec waits in vain.
-const LIMIT: Duration = Duration::from_mins(60);
+const LIMIT: Duration = Duration::from_hours(1);
 /// How long `portolan up` may take until it serves.
 const START: Duration = Duration::from_mins(1);
 const TICK: Duration = Duration::from_millis(100);
