@@ -408,7 +408,7 @@ async fn everything_of_rest(admin: &Client, rest: SocketAddr) -> anyhow::Result<
         ("PUT", format!("{endpoints}/one"), basic, endpoint("http"), "200"),
         ("DELETE", format!("{endpoints}/one"), basic, Value::Null, "200"),
         ("DELETE", format!("{account}/services/rest"), basic, Value::Null, "200"),
-        ("GET", account.to_owned(), "Bearer unknown", Value::Null, "503"),
+        ("GET", account.to_owned(), "Bearer unknown", Value::Null, "401"),
     ] {
         let answer = send(rest, method, &path, login, &body).await?;
         anyhow::ensure!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{method} {path}: {answer}");

@@ -73,7 +73,7 @@ impl Worker {
         let heard = session.machine.is_open() && !session.awaits_response(at);
         // no answer can reach an HTTP client any more
         if let Link::Stream(stream) = session.link(at)
-            && heard && false
+            && heard
             && !matches!(stream.codec, Codec::Http(_))
         {
             stream.give_up_sending();

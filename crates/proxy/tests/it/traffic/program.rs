@@ -71,6 +71,17 @@ impl Program {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Stops all of its threads until it gets `SIGCONT`.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+        let threads =
+            || std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().map(|task| task.unwrap().path());
+        let is_stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'));
+        until("the proxy to be stopped", || {
+            threads().all(|task| std::fs::read_to_string(task.join("stat")).is_ok_and(is_stopped))
+        });
+    }
+
     /// How it ended, if it did.
     pub(super) fn exit_code(&mut self) -> Option<i32> {
         self.child.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))

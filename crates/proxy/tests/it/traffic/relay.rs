@@ -240,6 +240,7 @@ fn an_answer_that_came_before_a_reset_reaches_the_client() {
     let program = Program::start(&["--workers", "1"], &config.to_string());
     for port in ports {
         let mut client = tcp_client(port);
+        client.set_nodelay(true).unwrap();
         client.write_all(b"hello").unwrap();
         let (mut server, _) = listener.accept().unwrap();
         assert_eq!(read_exact(&mut server, 5), "hello");
@@ -248,7 +249,7 @@ fn an_answer_that_came_before_a_reset_reaches_the_client() {
         // never read, so that the server resets
         client.write_all(b"unread").unwrap();
         until("the server to have it", || server.peek(&mut [0]).is_ok());
-        program.signal(Signal::STOP);
+        program.pause();
         client.write_all(b"more").unwrap();
         server.write_all(&[b'a'; 20_000]).unwrap();
         drop(server);
