@@ -52,6 +52,8 @@ impl Shell {
         command.args(["--pdeathsig", "KILL", "--", "nsenter", &format!("--net={}", network.path()), "--"]);
         command.args(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "/bin/bash"]);
         command.current_dir(folder.path()).env("HOME", folder.path()).env("KUBECONFIG", "portolan.kubeconfig");
+        // what a guide makes with mktemp goes with the folder, too
+        command.env("TMPDIR", folder.path());
         command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", programs.display()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
