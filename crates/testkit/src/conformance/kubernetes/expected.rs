@@ -5,14 +5,16 @@ const NO_QUOTA: &str = "quotas are stored and not enforced; the spec waits for a
 const NO_POLICY: &str = "admission policies are not served: one that is stored and not enforced would be a danger";
 
 /// Parts of names, as Ginkgo's regular expressions read them too, of specs that are not run: they wait for minutes.
-pub(super) const LEFT_OUT: [(&str, &str); 7] = [
+pub(super) const LEFT_OUT: [(&str, &str); 6] = [
     ("AdmissionWebhook", NO_CONTAINER),
     ("CustomResourceConversionWebhook", NO_CONTAINER),
     ("CustomResourceFieldSelectors", NO_CONTAINER),
     ("Aggregator", "the aggregated API server is a container, and none runs here"),
-    ("ResourceQuota should create", NO_QUOTA),
-    ("ResourceQuota should be able", NO_QUOTA),
-    ("ResourceQuota should verify", NO_QUOTA),
+    ("ResourceQuota", NO_QUOTA),
+    (
+        "from the last key if the original version has been compacted away",
+        "it wants another revision after five minutes, and a server on which nothing changes has none",
+    ),
 ];
 
 /// Parts of the names of specs that are run and fail.

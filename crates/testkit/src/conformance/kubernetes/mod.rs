@@ -5,8 +5,9 @@
 //!     the specs of sig-api-machinery that upstream calls conformance       controllers, three simulated nodes
 //! ```
 //!
-//! No container runs, so specs that need a program in a pod are left out. Of the others each one must pass, or stand in
-//! [`expected`] with the reason why it cannot; one that stands there and passes is a failure, too.
+//! No container runs, so specs that need a program in a pod are left out, and others that wait for minutes in vain. Of the
+//! rest each one must pass, or stand in [`expected`] with the reason why it cannot; one that stands there and passes is a
+//! failure, too.
 
 use std::{
     fs,
