@@ -251,7 +251,7 @@ fn an_answer_that_came_before_a_reset_reaches_the_client() {
         until("the server to have it", || server.peek(&mut [0]).is_ok());
         program.pause();
         client.write_all(b"more").unwrap();
-        server.write_all(&[b'a'; 20_000]).unwrap();
+        server.write_all(&b"a".repeat(20_000)).unwrap();
         drop(server);
         program.signal(Signal::CONT);
         assert_eq!(rest(&mut client).len(), 20_000);
