@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
+use super::ruleset::TUNNEL_LINK;
 use super::{
     Delta, Elements, Kernel, KernelError, KernelState, Link, Mark, Network, Ruleset, RulesetChange, Tunnel,
     TunnelChange,
@@ -71,9 +72,15 @@ impl Kernel for MemoryKernel {
         if !delta.is_empty() {
             inner.writes += 1;
         }
-        inner.change_tunnel(delta.tunnel.as_ref())?;
+        inner.state.network.proxies.retain(|address| !delta.remove.proxies.contains(address));
+        let tunnel = inner.change_tunnel(delta.tunnel.as_ref());
         inner.state.settings.extend(&delta.settings);
         inner.state.change_ruleset(delta)?;
+        if tunnel.is_err() && delta.ruleset.is_some() && inner.state.ruleset != Ruleset::Absent {
+            let missing = format!("no chain of {TUNNEL_LINK}");
+            (inner.state.ruleset, inner.state.elements) = (Ruleset::Damaged([missing].into()), Elements::default());
+        }
+        tunnel?;
         inner.state.network.remove(&delta.remove);
         let network = &mut inner.state.network;
         let add = delta.add.clone();

@@ -35,6 +35,13 @@ pub struct Chain {
     pub rules: Vec<Rule>,
 }
 
+impl Chain {
+    /// Whether it sees frames of a link of this name.
+    pub fn is_of_link(&self, name: &str) -> bool {
+        self.hook.as_ref().and_then(|hook| hook.link.as_deref()) == Some(name)
+    }
+}
+
 /// Where a chain sees packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {

@@ -109,7 +109,9 @@ pub enum Route {
 }
 
 /// What to do so that one state becomes another. All of it is applied in the order of the fields, and removals before
-/// additions; what concerns nftables is one transaction.
+/// additions; what concerns nftables is one transaction. The kernel stops to answer for addresses before anything else. A
+/// tunnel or a setting that fails does not keep the ruleset from being loaded, as far as it needs no tunnel; all that
+/// follows waits for the next try.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delta {
     pub tunnel: Option<TunnelChange>,

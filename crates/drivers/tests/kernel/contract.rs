@@ -44,6 +44,7 @@ contract! {
     nobody_else_changes_anything
     removing_what_is_gone_already_is_a_success
     a_second_tunnel_is_refused
+    without_its_tunnel_a_node_has_the_rest_of_the_rules
 }
 
 /// A network with an uplink.
@@ -209,4 +210,17 @@ fn a_second_tunnel_is_refused(kernel: &mut dyn Kernel) {
         matches!(&refused, Err(KernelError::Refused { cause, .. }) if *cause == rustix::io::Errno::EXIST),
         "{refused:?}"
     );
+}
+
+fn without_its_tunnel_a_node_has_the_rest_of_the_rules(kernel: &mut dyn Kernel) {
+    let mut lost = gateway();
+    lost.tunnel.as_mut().unwrap().parent = "nowhere".into();
+    let delta = diff(&kernel.dump().unwrap(), &lost);
+    let failed = kernel.apply(&delta);
+    assert_eq!(failed, Err(KernelError::NoLink { name: "nowhere".into() }));
+    let actual = kernel.dump().unwrap();
+    let Ruleset::Damaged(missing) = &actual.ruleset else { panic!("{:?}", actual.ruleset) };
+    assert!(missing.iter().all(|line| line.contains("chain tunnel") || line.contains("egress.vxlan")), "{missing:?}");
+    assert!(actual.network.is_empty());
+    converge(kernel, &gateway());
 }

@@ -61,13 +61,27 @@ impl NetlinkKernel {
         }
     }
 
-    fn remove(&mut self, network: &Network) -> Result<(), KernelError> {
-        let Network { addresses, rules, routes, neighbours, peers, proxies } = network;
-        // The kernel answers for addresses to the last moment; that ends first.
-        if !proxies.is_empty() {
-            let uplink = self.routing.index(&self.uplink)?;
-            proxies.iter().try_for_each(|address| self.routing.remove_proxy(uplink, *address))?;
+    fn write_settings(&self, settings: &BTreeMap<Setting, u32>) -> Result<(), KernelError> {
+        settings.iter().try_for_each(|(setting, value)| {
+            let path = self.path(*setting);
+            fs::write(&path, value.to_string()).map_err(|error| KernelError::Setting {
+                path,
+                value: *value,
+                cause: error.to_string(),
+            })
+        })
+    }
+
+    fn remove_proxies(&mut self, proxies: &BTreeSet<IpAddr>) -> Result<(), KernelError> {
+        if proxies.is_empty() {
+            return Ok(());
         }
+        let uplink = self.routing.index(&self.uplink)?;
+        proxies.iter().try_for_each(|address| self.routing.remove_proxy(uplink, *address))
+    }
+
+    fn remove(&mut self, network: &Network) -> Result<(), KernelError> {
+        let Network { addresses, rules, routes, neighbours, peers, proxies: _ } = network;
         rules.iter().try_for_each(|rule| self.routing.remove_rule(rule))?;
         // Next hops are on the tunnel by routes of their own, which go last.
         let is_direct = |(_, route): &(_, &Route)| matches!(route, Route::Tunnel);
@@ -127,18 +141,13 @@ impl Kernel for NetlinkKernel {
     }
 
     fn apply(&mut self, delta: &Delta) -> Result<(), KernelError> {
-        if let Some(change) = &delta.tunnel {
-            self.change_tunnel(change)?;
-        }
-        for (setting, value) in &delta.settings {
-            let path = self.path(*setting);
-            fs::write(&path, value.to_string()).map_err(|error| KernelError::Setting {
-                path,
-                value: *value,
-                cause: error.to_string(),
-            })?;
-        }
-        self.nftables.apply(delta)?;
+        // While the kernel answers for an address, its packets must still be translated.
+        self.remove_proxies(&delta.remove.proxies)?;
+        let tunnel = delta.tunnel.as_ref().map_or(Ok(()), |change| self.change_tunnel(change));
+        let settings = self.write_settings(&delta.settings);
+        // Whatever failed: without rules, pods with a policy would leave with their node's address.
+        self.nftables.apply(delta, tunnel.is_ok())?;
+        tunnel.and(settings)?;
         self.remove(&delta.remove)?;
         self.add(&delta.add)
     }
@@ -148,7 +157,9 @@ impl Kernel for NetlinkKernel {
         let no_link = || KernelError::NoLink { name: self.uplink.clone() };
         let uplink = links.get(&self.uplink).ok_or_else(no_link)?;
         let mac = uplink.mac.ok_or_else(no_link)?;
-        addresses.iter().try_for_each(|address| self.announcer.announce(uplink.index, mac, *address))
+        // One that cannot be sent must not hold back the others.
+        let sent = addresses.iter().map(|address| self.announcer.announce(uplink.index, mac, *address));
+        sent.fold(Ok(()), Result::and)
     }
 
     fn links(&mut self) -> Result<BTreeMap<String, Link>, KernelError> {

@@ -100,8 +100,9 @@ fn read_peer(body: &[u8]) -> Option<Option<(MacAddress, IpAddr)>> {
     if u32_at(header, 4)? != TUNNEL_INDEX {
         return Some(None);
     }
-    let mac = find(attributes, LINK_ADDRESS).and_then(read_mac)?;
-    Some(Some((mac, find(attributes, DESTINATION).and_then(read_ip)?)))
+    // Entries that others made may lead to no address.
+    let mac = find(attributes, LINK_ADDRESS).and_then(read_mac);
+    Some(mac.zip(find(attributes, DESTINATION).and_then(read_ip)))
 }
 
 /// Neighbours that the kernel found itself are not ours.

@@ -1,13 +1,14 @@
 //! The ruleset and its elements: loaded in one transaction, changed in one, and read back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use super::expression;
 use super::socket::{NETFILTER, Socket};
 use super::wire::{APPEND, CREATE, Message, be32, find, parse, put, put_nested, put_text, text, u16_at};
 use crate::kernel::elements::{Elements, RawElement, SETS, SetSpec};
 use crate::kernel::nft::{Chain, Family, Hook, HookPoint};
-use crate::kernel::ruleset::{Parameters, TABLE, chains};
+use crate::kernel::ruleset::{Parameters, TABLE, TUNNEL_LINK, chains};
 use crate::kernel::state::{Delta, Ruleset, RulesetChange};
 use crate::kernel::{KernelError, NodeNumber};
 
@@ -48,14 +49,15 @@ impl Nftables {
         self.socket.port()
     }
 
-    /// Changes tables and elements in one transaction, or sends nothing.
-    pub(super) fn apply(&mut self, delta: &Delta) -> Result<(), KernelError> {
+    /// Changes tables and elements in one transaction, or sends nothing. Without the tunnel, its chain is left out: the
+    /// ruleset counts as damaged then, and is loaded again.
+    pub(super) fn apply(&mut self, delta: &Delta, has_tunnel: bool) -> Result<(), KernelError> {
         let mut messages = Vec::new();
         if delta.ruleset.is_some() {
             messages.extend(Family::ALL.into_iter().flat_map(absent));
         }
         if let Some(RulesetChange::Load(parameters)) = &delta.ruleset {
-            load(parameters, &mut messages);
+            load(parameters, has_tunnel, &mut messages);
         }
         elements(DELETE_ELEMENT, &delta.remove_elements, &mut messages);
         elements(NEW_ELEMENT, &delta.add_elements, &mut messages);
@@ -193,7 +195,7 @@ fn ranges(elements: impl Iterator<Item = Element>) -> Vec<RawElement> {
     let (ends, starts): (Vec<_>, Vec<_>) = elements.partition(|element| element.is_end);
     let ends: BTreeSet<Vec<u8>> = ends.into_iter().map(|element| element.raw.key).collect();
     let last = |start: &[u8]| {
-        let after = ends.iter().find(|end| end.as_slice() > start);
+        let after = ends.range::<[u8], _>((Bound::Excluded(start), Bound::Unbounded)).next();
         Some(after.map_or_else(|| vec![0xff; start.len()], |after| step(after, u8::wrapping_sub, 0)))
     };
     starts.into_iter().map(|Element { raw, .. }| RawElement { last: last(&raw.key), ..raw }).collect()
@@ -222,7 +224,7 @@ fn absent(family: Family) -> [Message; 2] {
 }
 
 /// Makes tables, sets, chains and rules, in the order in which they need each other.
-fn load(parameters: &Parameters, messages: &mut Vec<Message>) {
+fn load(parameters: &Parameters, has_tunnel: bool, messages: &mut Vec<Message>) {
     for family in Family::ALL {
         let mut table = message(family, NEW_TABLE, CREATE);
         put_text(&mut table.body, 1, TABLE);
@@ -232,7 +234,8 @@ fn load(parameters: &Parameters, messages: &mut Vec<Message>) {
     for (set, identifier) in SETS.iter().zip(1..) {
         messages.push(with_body(set.family, NEW_SET, CREATE, &expression::set(set, identifier)));
     }
-    let chains = chains(parameters);
+    let mut chains = chains(parameters);
+    chains.retain(|chain| has_tunnel || !chain.is_of_link(TUNNEL_LINK));
     for chain in &chains {
         messages.push(with_body(chain.family, NEW_CHAIN, CREATE, &expression::chain(chain)));
     }
