@@ -76,10 +76,13 @@ fn is_answered(installation: &Installation) -> anyhow::Result<()> {
     ensure!(replicas.lines().count() == 1, "{replicas}");
 
     installation.kubectl("delete --namespace egw-acme --timeout=5m loadbalancers.egw.acnodal.io/web")?;
-    let left = installation.kubectl(
-        "get deployments,services,secrets --namespace portolan --selector portolan.dev/gateway-unit --output=name",
-    )?;
-    ensure!(left.is_empty(), "{left}");
+    until("its Envoy is gone", || {
+        let left = installation.kubectl(
+            "get deployments,services,secrets --namespace portolan --selector portolan.dev/gateway-unit --output=name",
+        )?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })?;
     nothing_was_forbidden(&requests(&installation.cluster.audit_log(), offset, OPERATOR)?)
 }
 
