@@ -41,7 +41,7 @@ fn is_time(word: &str) -> bool {
     form == "0000-00-00T00:00:00Z"
 }
 
-/// What stands for an address that is drawn.
+/// The word that an address chosen at random is replaced by.
 fn drawn_address(word: &str) -> Option<&'static str> {
     let [a, b, c, _] = word.parse::<Ipv4Addr>().ok()?.octets();
     match (a, b, c) {
