@@ -1,4 +1,9 @@
-//! What cannot pass on the embedded API server, and why.
+//! Which specs are meant, which of them cannot pass on the embedded API server, and why.
+
+/// Parts of the names of the specs that are meant.
+pub(super) const SIG: &str = "[sig-api-machinery]";
+/// As [`SIG`].
+pub(super) const CONFORMANCE: &str = "[Conformance]";
 
 const NO_CONTAINER: &str = "the webhook is a container, and none runs here";
 const NO_QUOTA: &str = "quotas are stored and not enforced; the spec waits for a use that nothing counts";

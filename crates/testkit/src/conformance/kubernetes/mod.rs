@@ -23,16 +23,16 @@ use kube::{
 };
 use parking_lot::Mutex;
 
+use self::expected::{CONFORMANCE, SIG};
 use self::report::Report;
-use super::{finish, progress::tell, today, write_page};
+use super::progress::tell;
+use super::run::{finish, today, write_page};
 use crate::{Binaries, Program, binaries::kubernetes_version, control_plane::folder::DataFolder};
 
 mod expected;
 mod report;
 mod suite;
 
-const SIG: &str = "[sig-api-machinery]";
-const CONFORMANCE: &str = "[Conformance]";
 /// Much longer than a run in which every spec waits in vain.
 const LIMIT: Duration = Duration::from_hours(1);
 /// How long `portolan up` may take until it serves.

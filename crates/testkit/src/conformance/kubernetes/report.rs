@@ -3,8 +3,8 @@
 use std::{fmt::Write as _, time::Duration};
 
 use super::super::ginkgo::{Results, Spec, Verdict, cell};
-use super::expected::{CANNOT_PASS, LEFT_OUT};
-use super::{CONFORMANCE, SIG, suite::PACKAGE};
+use super::expected::{CANNOT_PASS, CONFORMANCE, LEFT_OUT, SIG};
+use super::suite::PACKAGE;
 
 /// What was run, and when.
 pub(super) struct About<'a> {

@@ -19,7 +19,8 @@ use std::{
 use anyhow::Context as _;
 
 use self::{clusters::Pair, report::Report, suite::Suite};
-use super::{finish, progress::tell, today, write_page};
+use super::progress::tell;
+use super::run::{finish, today, write_page};
 use crate::{Program, binaries::kubernetes_version, control_plane::folder::DataFolder};
 
 mod clusters;
